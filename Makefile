@@ -1,0 +1,47 @@
+# Two commands do everything on a fresh clone: `make demo` and `make test`.
+# The environment is .venv; it is made once and again only when its inputs change.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+RUN ?=
+
+.PHONY: demo test test-quick check format bench clean help
+
+help:
+	@echo "make demo    show robust aggregation at work"
+	@echo "make test    all tests (make test-quick: without the slow ones)"
+	@echo "make check   lint, format, types, import layers"
+	@echo "make bench   the benchmarks (RUN=aggregation for one of them)"
+
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/garfield/kernels/native/*)
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(READY)
+	$(BIN)/garfield demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2
+
+test-quick: $(READY)
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks $(RUN)
+
+clean:
+	rm -rf .venv .venv-byzfl build results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src -name '*.so' -delete

@@ -1,0 +1,61 @@
+"""Garfield: robust distributed learning.
+
+Training that survives machines that lie, crash or stall. Start with `init` and
+`GARs` (robust aggregation); every name below is imported when first used, so
+importing the package is fast and runs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from garfield.attacks import ATTACKS, Attack, View, attack
+    from garfield.core.errors import (
+        BoundError,
+        ConfigError,
+        GarfieldError,
+        InputError,
+        MissingDependency,
+        UnknownName,
+    )
+    from garfield.gars import GARS, GARS as GARs, Aggregator, Explained, Rule, chain, gar, init
+    from garfield.gars.variance import variance_condition
+    from garfield.kernels import set_threads
+    from garfield.preaggregation import STAGES, Stage, stage
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "garfield.attacks": ("ATTACKS", "Attack", "View", "attack"),
+    "garfield.core.errors": (
+        "BoundError", "ConfigError", "GarfieldError", "InputError", "MissingDependency",
+        "UnknownName",
+    ),
+    "garfield.gars": ("GARS", "Aggregator", "Explained", "Rule", "chain", "gar", "init"),
+    "garfield.gars.variance": ("variance_condition",),
+    "garfield.kernels": ("set_threads",),
+    "garfield.preaggregation": ("STAGES", "Stage", "stage"),
+}  # fmt: skip
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ATTACKS", "GARS", "STAGES", "Aggregator", "Attack", "BoundError", "ConfigError", "Explained",
+    "GARs", "GarfieldError", "InputError", "MissingDependency", "Rule", "Stage", "UnknownName",
+    "View", "attack", "chain", "gar", "init", "set_threads", "stage", "variance_condition",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "GARs":  # the thesis's listings spell it both ways
+        name = "GARS"
+    if name not in _HOME:
+        raise AttributeError(f"module 'garfield' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

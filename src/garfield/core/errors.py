@@ -1,0 +1,44 @@
+"""Every error a user may meet, in one tree.
+
+GarfieldError
+├── ConfigError          a setting is wrong; nothing has started
+│   ├── UnknownName      no rule, attack or parameter of that name (also a KeyError)
+│   └── BoundError       n is too small for f
+├── InputError           the vectors handed over cannot be aggregated (also a ValueError)
+└── MissingDependency    an optional part is not installed (also an ImportError)
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class GarfieldError(Exception):
+    """The root: ``except GarfieldError`` catches all of ours and nothing else."""
+
+
+class ConfigError(GarfieldError, ValueError):
+    """A setting is wrong. Raised before anything starts."""
+
+
+class UnknownName(ConfigError, KeyError):
+    """Nothing goes by that name; says which name is nearest."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        known = sorted(known)
+        near = get_close_matches(name, known, n=1, cutoff=0.5)
+        remedy = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known) or 'none'}."
+        super().__init__(f"{name} is not {kind}. {remedy}")
+
+    __str__ = Exception.__str__  # KeyError's would print the message in quotes
+
+
+class BoundError(ConfigError):
+    """A rule cannot tolerate f faults among n inputs."""
+
+
+class InputError(GarfieldError, ValueError):
+    """Vectors of the wrong shape, dtype or kind, or more faulty ones than f."""
+
+
+class MissingDependency(GarfieldError, ImportError):
+    """An optional part of the library is not installed; the message holds the command."""

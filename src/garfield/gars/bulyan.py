@@ -1,0 +1,54 @@
+"""Bulyan: select by one rule, then agree coordinate by coordinate.
+
+Another rule (Krum by default) picks a row, which is taken out, θ = n − 2f
+times; of a rule that gives a mean rather than a row, the row nearest to it is
+picked. Each coordinate of the answer is then the mean of the β = θ − 2f
+selected values nearest their median. So a liar that slipped through the
+selection cannot hide one bad coordinate among millions of good ones.
+
+Needs n >= 4f + 3. Costs O(n² d): the distances are taken once, the selection
+works on them. El Mhamdi, Guerraoui and Rouault, ICML 2018; thesis, algorithm 1.
+"""
+
+import numpy as np
+
+from garfield.core.errors import ConfigError
+from garfield.core.types import Indices, Matrix
+from garfield.gars.choice import Choice, behind
+from garfield.gars.rule import GARS, Rule, gar
+from garfield.kernels import Rows
+from garfield.kernels.algebra import sq_dists_to_mean
+from garfield.kernels.geometry import Geometry
+
+
+def select(sq_dists: Matrix, f: int, base: Rule) -> Indices:
+    """The θ = n − 2f rows that `base` picks one after the other.
+
+    The bound on n was checked once, for the first pick; a base with few rows
+    left does what it can (Krum then sums over one neighbour at least).
+    """
+    left = np.arange(len(sq_dists))
+    picked = []
+    for _ in range(len(sq_dists) - 2 * f):
+        among = sq_dists[np.ix_(left, left)]
+        choice = base.function(Geometry(among), f=f, **base.params)
+        if not isinstance(choice, Choice) or choice.weights is None:
+            raise ConfigError(f"bulyan.base must be a selecting rule, and {base.name} is not.")
+        at = int(np.argmin(sq_dists_to_mean(among, choice.weights)))
+        picked.append(left[at])
+        left = np.delete(left, at)
+    return np.sort(np.array(picked))
+
+
+@gar(
+    "bulyan",
+    needs=lambda f: 4 * f + 3,
+    selects=True,
+    cost="O(n² d)",
+    choose="the model is large and the adversary strong: the thesis's advice",
+)
+def bulyan(rows: Rows, *, f: int, base: str | Rule = "krum") -> Choice:
+    picked = select(rows.sq_dists(), f, GARS[base] if isinstance(base, str) else base)
+    selected = rows.subset(picked)
+    vector = selected.mean_near_median(rows.n - 4 * f)
+    return Choice(vector, trusted=behind(rows, picked))

@@ -1,0 +1,71 @@
+"""From text to rule: "multi-krum", "nnm+multi-krum", "bucketing(s=3)+trimmed-mean"."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from garfield.core.errors import ConfigError, UnknownName
+from garfield.gars.rule import GARS, Rule
+from garfield.preaggregation import STAGES, Stage
+
+
+def parse(text: str) -> Rule:
+    """The rule that this text names, with its stages and parameters."""
+    *fronts, last = (_call(part) for part in _split(text))
+    stages = [_stage(name, params) for name, params in fronts]
+    name, params = last
+    if name not in GARS and name in STAGES:
+        raise ConfigError(f"{text} ends in a pre-aggregation. Put a rule last: {text}+median.")
+    rule = GARS[name].bind(**params)
+    return rule.after(*stages) if stages else rule
+
+
+def chain(*parts: str | Stage | Rule) -> Rule:
+    """The same by composition: ``chain(nnm, bucketing.bind(s=3), multi_krum)``."""
+    *fronts, last = parts
+    rule = parse(last) if isinstance(last, str) else last
+    if isinstance(rule, Stage):
+        raise ConfigError(f"A chain ends in a rule, and {rule.name} is a pre-aggregation.")
+    stages = [_stage(*_call(part)) if isinstance(part, str) else part for part in fronts]
+    for stage in stages:
+        if isinstance(stage, Rule):
+            raise ConfigError(f"Only the last of a chain may be a rule, and {stage.name} is one.")
+    return rule.after(*stages)
+
+
+def _stage(name: str, params: Mapping[str, Any]) -> Stage:
+    if name not in STAGES and name in GARS:
+        raise ConfigError(f"{name} is a rule, not a pre-aggregation. Put it last.")
+    if name not in STAGES:
+        raise UnknownName("a pre-aggregation", name, STAGES)
+    return STAGES[name].bind(**params)
+
+
+def _split(text: str) -> list[str]:
+    """At every + that is outside brackets: 1e+3 may stand inside."""
+    parts, depth = [""], 0
+    for char in text:
+        depth += (char == "(") - (char == ")")
+        if char == "+" and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts
+
+
+def _call(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and parameters of "name" or "name(key=value, ...)"; values are literals."""
+    name, bracket, inside = text.strip().partition("(")
+    if not bracket:
+        return name, {}
+    try:
+        call = ast.parse(f"f({inside}", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args:
+            raise ValueError("parameters are given as key=value")
+        return name.strip(), {str(key.arg): ast.literal_eval(key.value) for key in call.keywords}
+    except (SyntaxError, ValueError) as problem:
+        raise ConfigError(
+            f"{text} is not understood ({problem}). Write it like bucketing(s=3)."
+        ) from None

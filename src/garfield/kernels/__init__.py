@@ -1,0 +1,7 @@
+"""The primitives all rules share, on compiled code or on torch."""
+
+from garfield.kernels.kinds import Kind, read, torch_everywhere
+from garfield.kernels.parallel import set_threads, threads
+from garfield.kernels.rows import NonFinite, Rows
+
+__all__ = ["Kind", "NonFinite", "Rows", "read", "set_threads", "threads", "torch_everywhere"]

@@ -1,0 +1,3 @@
+"""Addresses and sizes in, a status out: see native/module.c."""
+
+def min_diameter(dists: int, n: int, f: int, left_out: int, /) -> int: ...

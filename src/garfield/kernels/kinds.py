@@ -1,0 +1,176 @@
+"""Kinds of vectors: what a user hands over becomes Rows, and comes back as it was.
+
+numpy, torch and tensorflow are told apart by the module of their type, so none
+of them is imported here unless the caller already uses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from garfield.core.errors import InputError
+from garfield.core.types import Flags, Floats, Vector
+from garfield.kernels.rows import Rows
+
+Framework = Literal["numpy", "torch", "tensorflow"]
+_FLOATS = ("float32", "float64", "float16", "bfloat16")
+_forced_torch: ContextVar[bool] = ContextVar("forced_torch", default=False)
+
+
+@contextlib.contextmanager
+def torch_everywhere() -> Iterator[None]:
+    """Take the torch path, meant for GPUs, for CPU tensors too: how it is tested."""
+    token = _forced_torch.set(True)
+    try:
+        yield
+    finally:
+        _forced_torch.reset(token)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the rows were, so that the result can be the same."""
+
+    framework: Framework
+    dtype: Any
+    device: Any = None
+    on_torch: bool = False
+
+    def wrap(self, vector: Any) -> Vector:
+        """A result of the kernels, as the caller's kind, dtype and device."""
+        if self.framework == "numpy":
+            return vector.astype(self.dtype, copy=False)
+        if self.framework == "torch":
+            import torch
+
+            tensor = vector if self.on_torch else torch.from_numpy(vector)
+            return tensor.to(self.dtype)
+        import tensorflow as tf
+
+        with tf.device(self.device):
+            return tf.cast(tf.convert_to_tensor(vector), self.dtype)
+
+    def unwrap(self, vector: Vector, d: int, what: str) -> Any:
+        """A vector of the caller's (a reference, say), as the kernels take it."""
+        [row], _ = _read([vector], self.on_torch)
+        if len(row) != d:
+            raise InputError(f"{what} has length {len(row)}, but the rows have length {d}.")
+        return row
+
+
+def read(gradients: Any, mask: Any = None) -> tuple[Rows, Kind]:
+    """Rows of a list of 1-D vectors or one (n, d) array, copying only what it must."""
+    if framework_of(gradients) == "tensorflow" and gradients.ndim == 2:
+        whole = np.asarray(gradients)  # not row by row: each would be a copy
+        vectors = [_as_floats(row) for row in whole]
+        kind = _read([gradients[0]], prefer_torch=False)[1] if vectors else None
+    else:
+        rows = list(gradients)
+        vectors, kind = _read(rows, _forced_torch.get()) if rows else ([], None)
+    if kind is None:
+        raise InputError("There are no rows to aggregate.")
+    for i, vector in enumerate(vectors):
+        if len(vector) != len(vectors[0]):
+            raise InputError(
+                f"Row {i} has length {len(vector)}, row 0 has {len(vectors[0])}. "
+                "All rows must come from the same model."
+            )
+    if len(vectors[0]) == 0:
+        raise InputError("The rows are empty (d = 0).")
+    present = None if mask is None else _presence(mask, len(vectors), len(vectors[0]))
+    if kind.on_torch:
+        from garfield.kernels.on_torch import TorchRows
+
+        if present is None:
+            return TorchRows(vectors), kind
+        import torch
+
+        masks = [torch.from_numpy(here).to(kind.device) for here in present]
+        return TorchRows(vectors, present=masks), kind
+    from garfield.kernels.native import MaskedRows, NativeRows
+
+    return (NativeRows(vectors) if present is None else MaskedRows(vectors, present)), kind
+
+
+def framework_of(vector: Any) -> Framework | None:
+    """Which library a vector belongs to; None for anything that is not one."""
+    if isinstance(vector, np.ndarray):
+        return "numpy"
+    for cls in type(vector).__mro__:
+        package = cls.__module__.partition(".")[0]
+        if package == "torch":
+            return "torch"
+        if package in ("tensorflow", "keras"):
+            return "tensorflow"
+    return None
+
+
+def _read(rows: Sequence[Any], prefer_torch: bool) -> tuple[list[Any], Kind]:
+    frameworks = [framework_of(row) for row in rows]
+    for i, (row, framework) in enumerate(zip(rows, frameworks, strict=True)):
+        if framework is None:
+            raise InputError(
+                f"Row {i} is a {type(row).__name__}, not a vector. "
+                "Pass numpy arrays, torch tensors or tensorflow tensors."
+            )
+        if framework != frameworks[0]:
+            raise InputError(
+                f"Row {i} is of {framework}, row 0 of {frameworks[0]}. Pass rows of one kind."
+            )
+        if row.ndim != 1:
+            raise InputError(
+                f"Row {i} has shape {tuple(row.shape)}. Pass a list of 1-D vectors or one (n, d) "
+                "array; flatten each gradient with reshape(-1)."
+            )
+        name = str(getattr(row.dtype, "name", row.dtype)).removeprefix("torch.")
+        if name not in _FLOATS:
+            raise InputError(
+                f"Row {i} has dtype {name}. Convert it to one of {', '.join(_FLOATS)} first."
+            )
+        if row.dtype != rows[0].dtype:
+            raise InputError(
+                f"Row {i} has dtype {name}, row 0 has {rows[0].dtype}. Convert them to one dtype."
+            )
+    if frameworks[0] == "torch":
+        return _read_torch(rows, prefer_torch)
+    device = rows[0].device if frameworks[0] == "tensorflow" else None
+    kind = Kind(frameworks[0], rows[0].dtype, device)  # type: ignore[arg-type]  # None raised above
+    return [_as_floats(np.asarray(row)) for row in rows], kind
+
+
+def _read_torch(rows: Sequence[Any], prefer_torch: bool) -> tuple[list[Any], Kind]:
+    import torch
+
+    device = rows[0].device
+    for i, row in enumerate(rows):
+        if row.device != device:
+            raise InputError(f"Row {i} is on {row.device}, row 0 on {device}. Move them together.")
+    on_torch = prefer_torch or device.type != "cpu"
+    wide = torch.float64 if rows[0].dtype == torch.float64 else torch.float32
+    tensors = [row.detach().to(wide).contiguous() for row in rows]
+    kind = Kind("torch", rows[0].dtype, device, on_torch)
+    return (tensors if on_torch else [tensor.numpy() for tensor in tensors]), kind
+
+
+def _as_floats(row: np.ndarray[Any, Any]) -> Floats:
+    """Contiguous, in this machine's byte order, float32 unless it was float64."""
+    wide = np.float64 if row.dtype == np.float64 else np.float32
+    return np.ascontiguousarray(row, dtype=wide)
+
+
+def _presence(mask: Any, n: int, d: int) -> list[Flags]:
+    masks = [np.ascontiguousarray(np.asarray(here)) for here in mask]
+    for here in masks:
+        if here.dtype != np.bool_:
+            raise InputError(f"The presence mask has dtype {here.dtype}. Pass booleans.")
+    shapes = {here.shape for here in masks}
+    if len(masks) != n or shapes != {(d,)}:
+        got = f"{len(masks)} rows of {' and '.join(map(str, shapes))}"
+        raise InputError(f"The presence mask must be of shape ({n}, {d}), got {got}.")
+    return masks

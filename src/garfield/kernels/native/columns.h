@@ -1,0 +1,256 @@
+/* Column-wise passes, for one element type T. Included once per type.
+ *
+ * A block of columns is copied into scratch that stays in cache, a selection
+ * network (a list of compare-exchange steps over whole rows of the block) puts
+ * the wanted ranks in place, and a short epilogue reads them off. The network
+ * is data: kernels/networks.py prunes it to the ranks a rule asks for.
+ */
+
+enum { F(BLOCK) = 1024 };
+
+/* Steps of a network: (i, j, kind). */
+#ifndef NETWORK_KINDS
+#define NETWORK_KINDS
+enum kind { BOTH = 0, ONLY_MIN = 1, ONLY_MAX = 2 };
+enum mode { MEDIAN = 0, TRIMMED_MEAN = 1, MEAN_NEAR_MEDIAN = 2 };
+#endif
+
+/* Columns per block, so that `rows` of them take about 12 KiB of a 32 KiB L1: measured best of 6, 12, 16, 20, 24. */
+INLINE int64_t F(width)(int64_t rows) {
+    int64_t w = (int64_t)(12288 / sizeof(T)) / (rows > 0 ? rows : 1) / 16 * 16;
+    return MIN(MAX(w, 32), F(BLOCK));
+}
+
+/* True if any of x[0..count) is NaN or infinite; integers, since the compiler
+ * may not reorder float comparisons but may vectorise these. */
+INLINE int F(any_non_finite)(const T *x, int64_t count) {
+    BITS bad = 0;
+    for (int64_t c = 0; c < count; c++) {
+        BITS b;
+        memcpy(&b, &x[c], sizeof b);
+        bad |= (BITS)((b & EXPONENT) == EXPONENT);
+    }
+    return bad != 0;
+}
+
+/* out = sum of w_i x_i, accumulated in double: memory-bound all the same, and
+ * weights of a huge row may lie below what float can hold. `out` may be one of
+ * the rows. NON_FINITE when a result is. Rows of weight zero are not read. */
+WIDEST static int64_t F(weighted_sum)(const T *const *rows, int64_t n, int64_t lo, int64_t hi,
+                                      const double *w, T *out) {
+    double acc[F(BLOCK)];
+    const T **live = scratch((size_t)n * sizeof *live);
+    double *share = scratch((size_t)(n + 4) * sizeof *share);
+    int64_t count = 0;
+    int bad = 0;
+    if (!live || !share) {
+        free(live), free(share);
+        return NO_MEMORY;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (w[i] != 0.0) live[count] = rows[i], share[count++] = w[i];
+    for (int64_t at = lo; at < hi; at += F(BLOCK)) {
+        const int64_t len = MIN(hi - at, (int64_t)F(BLOCK));
+        int64_t i = 0;
+        memset(acc, 0, sizeof acc);
+        for (; i + 4 <= count; i += 4) { /* four at a time: fewer loads and stores of acc */
+            const T *x0 = live[i] + at, *x1 = live[i + 1] + at;
+            const T *x2 = live[i + 2] + at, *x3 = live[i + 3] + at;
+            const double w0 = share[i], w1 = share[i + 1], w2 = share[i + 2], w3 = share[i + 3];
+            for (int64_t c = 0; c < len; c++)
+                acc[c] += (w0 * (double)x0[c] + w1 * (double)x1[c]) +
+                          (w2 * (double)x2[c] + w3 * (double)x3[c]);
+        }
+        for (; i < count; i++) {
+            const T *x = live[i] + at;
+            const double wi = share[i];
+            for (int64_t c = 0; c < len; c++) acc[c] += wi * (double)x[c];
+        }
+        for (int64_t c = 0; c < len; c++) out[at + c] = (T)acc[c];
+        bad |= F(any_non_finite)(out + at, len);
+    }
+    free(live), free(share);
+    return bad ? NON_FINITE : DONE;
+}
+
+/* bad[i] |= row i has a NaN or an infinity. */
+WIDEST static int64_t F(non_finite_rows)(const T *const *rows, int64_t n, int64_t lo, int64_t hi,
+                                         uint8_t *bad) {
+    for (int64_t i = 0; i < n; i++)
+        if (F(any_non_finite)(rows[i] + lo, hi - lo)) bad[i] = 1;
+    return DONE;
+}
+
+INLINE void F(exchange)(T *restrict a, T *restrict b, int64_t len, int32_t kind) {
+    if (kind == BOTH) {
+        for (int64_t c = 0; c < len; c++) {
+            const T x = a[c], y = b[c];
+            const T low = MIN(x, y), high = MAX(x, y);
+            a[c] = low, b[c] = high;
+        }
+    } else if (kind == ONLY_MIN) {
+        for (int64_t c = 0; c < len; c++) a[c] = MIN(a[c], b[c]);
+    } else {
+        for (int64_t c = 0; c < len; c++) b[c] = MAX(a[c], b[c]);
+    }
+}
+
+/* to = shares (n) times a block of the rows. */
+INLINE void F(blend)(const T *const *rows, int64_t n, int64_t at, int64_t len,
+                     const double *shares, T *restrict to) {
+    for (int64_t c = 0; c < len; c++) to[c] = 0;
+    for (int64_t k = 0; k < n; k++) {
+        const T share = (T)shares[k];
+        const T *from = rows[k] + at;
+        if (share != 0)
+            for (int64_t c = 0; c < len; c++) to[c] += share * from[c];
+    }
+}
+
+/* Fill m scratch rows with a block: the rows themselves, or mix (m, n) times them. */
+INLINE int F(load)(const T *const *rows, int64_t n, int64_t at, int64_t len, const double *mix,
+                   int64_t m, T *buf, int64_t width) {
+    int bad = 0;
+    for (int64_t i = 0; i < m; i++) {
+        T *restrict to = buf + i * width;
+        if (mix)
+            F(blend)(rows, n, at, len, mix + i * n, to);
+        else
+            memcpy(to, rows[i] + at, (size_t)len * sizeof(T));
+        bad |= F(any_non_finite)(to, len);
+    }
+    return bad;
+}
+
+/* The middle of m sorted rows; halves first, so that two huge values do not overflow. */
+INLINE void F(middle)(const T *buf, int64_t m, int64_t width, int64_t len, T *out) {
+    const T *a = buf + (m - 1) / 2 * width, *b = buf + m / 2 * width;
+    if (a == b)
+        memcpy(out, a, (size_t)len * sizeof(T));
+    else
+        for (int64_t c = 0; c < len; c++) out[c] = (T)0.5 * a[c] + (T)0.5 * b[c];
+}
+
+/* Mean of the k values nearest the median of m sorted ones. They are a window
+ * of the sorted column; it moves past s when x[s + k] is strictly nearer the
+ * median than x[s]. So value i is in it iff it was reached (shift[i - k]) and
+ * not left behind (shift[i]): no branch, and no sum that is later subtracted. */
+INLINE void F(near_median)(const T *buf, int64_t m, int64_t width, int64_t len, int64_t k,
+                           T *shift, T *mid, double *acc, T *out) {
+    const int64_t moves = m - k;
+    F(middle)(buf, m, width, len, mid);
+    for (int64_t s = 0; s < moves; s++) {
+        const T *a = buf + s * width, *b = buf + (s + k) * width;
+        T *restrict go = shift + s * width;
+        for (int64_t c = 0; c < len; c++)
+            go[c] = (T)0.5 * a[c] + (T)0.5 * b[c] < mid[c] ? (T)1 : (T)0;
+    }
+    for (int64_t c = 0; c < len; c++) acc[c] = 0;
+    for (int64_t i = 0; i < m; i++) {
+        const T *x = buf + i * width;
+        const T *reached = i >= k ? shift + (i - k) * width : NULL;
+        const T *left = i < moves ? shift + i * width : NULL;
+        if (reached && left)
+            for (int64_t c = 0; c < len; c++) acc[c] += (double)(x[c] * (reached[c] * ((T)1 - left[c])));
+        else if (reached)
+            for (int64_t c = 0; c < len; c++) acc[c] += (double)(x[c] * reached[c]);
+        else if (left)
+            for (int64_t c = 0; c < len; c++) acc[c] += (double)(x[c] * ((T)1 - left[c]));
+        else
+            for (int64_t c = 0; c < len; c++) acc[c] += (double)x[c];
+    }
+    for (int64_t c = 0; c < len; c++) out[c] = (T)(acc[c] / (double)k);
+}
+
+/* Median, trimmed mean (arg = how many to drop at each end) or mean of the arg
+ * values nearest the median, of the m = n rows, or of mix (m, n) times them. */
+WIDEST static int64_t F(select)(const T *const *rows, int64_t n, int64_t lo, int64_t hi,
+                                const double *mix, int64_t m, const int32_t *net, int64_t steps,
+                                int mode, int64_t arg, T *out) {
+    const int64_t width = F(width)(m);
+    const int64_t extra = (mode == MEAN_NEAR_MEDIAN ? m - arg : 0) + 1;
+    T *buf = scratch((size_t)((m + extra) * width) * sizeof(T));
+    double acc[F(BLOCK)];
+    int64_t status = DONE;
+    if (!buf) return NO_MEMORY;
+    T *mid = buf + m * width, *shift = mid + width;
+    for (int64_t at = lo; at < hi; at += width) {
+        const int64_t len = MIN(hi - at, width);
+        if (F(load)(rows, n, at, len, mix, m, buf, width)) {
+            status = NON_FINITE; /* the caller sets the bad rows aside and comes again */
+            break;
+        }
+        for (const int32_t *s = net; s < net + 3 * steps; s += 3)
+            F(exchange)(buf + s[0] * width, buf + s[1] * width, len, s[2]);
+        if (mode == MEDIAN) {
+            F(middle)(buf, m, width, len, out + at);
+        } else if (mode == TRIMMED_MEAN) {
+            for (int64_t c = 0; c < len; c++) acc[c] = 0;
+            for (int64_t i = arg; i < m - arg; i++) {
+                const T *x = buf + i * width;
+                for (int64_t c = 0; c < len; c++) acc[c] += (double)x[c];
+            }
+            for (int64_t c = 0; c < len; c++) out[at + c] = (T)(acc[c] / (double)(m - 2 * arg));
+        } else {
+            F(near_median)(buf, m, width, len, arg, shift, mid, acc, out + at);
+        }
+    }
+    free(buf);
+    return status;
+}
+
+/* The same three where some coordinates never arrived (present[i][c] == 0).
+ * Absent values sort last; a column of p present ones then drops
+ * min(f, (p - 1) / 2) at each end, or keeps the max(1, p - f) nearest its
+ * median. A column where nothing arrived gives 0. arg = f. */
+WIDEST static int64_t F(select_present)(const T *const *rows, const uint8_t *const *present,
+                                        int64_t n, int64_t lo, int64_t hi, const int32_t *net,
+                                        int64_t steps, int mode, int64_t f, T *out) {
+    const int64_t width = F(width)(n);
+    T *buf = scratch((size_t)(n * width) * sizeof(T));
+    int64_t count[F(BLOCK)];
+    int64_t status = DONE;
+    if (!buf) return NO_MEMORY;
+    for (int64_t at = lo; at < hi && status == DONE; at += width) {
+        const int64_t len = MIN(hi - at, width);
+        memset(count, 0, sizeof count);
+        for (int64_t i = 0; i < n; i++) {
+            T *restrict to = buf + i * width;
+            for (int64_t c = 0; c < len; c++) {
+                const int here = present[i][at + c] != 0;
+                to[c] = here ? rows[i][at + c] : (T)LARGEST;
+                count[c] += here;
+            }
+            if (F(any_non_finite)(to, len)) status = NON_FINITE;
+        }
+        if (status != DONE) break;
+        for (const int32_t *s = net; s < net + 3 * steps; s += 3)
+            F(exchange)(buf + s[0] * width, buf + s[1] * width, len, s[2]);
+        for (int64_t c = 0; c < len; c++) {
+            const int64_t p = count[c];
+            const T *x = buf + c; /* x[i * width]: rank i of this column */
+            int64_t first = 0, kept = 0;
+            double sum = 0;
+            if (p > 0) {
+                const double mid = 0.5 * (double)x[(p - 1) / 2 * width] + 0.5 * (double)x[p / 2 * width];
+                if (mode == MEDIAN) {
+                    out[at + c] = (T)mid;
+                    continue;
+                }
+                if (mode == TRIMMED_MEAN) {
+                    first = MIN(f, (p - 1) / 2);
+                    kept = p - 2 * first;
+                } else {
+                    kept = MAX(1, p - f);
+                    while (first + kept < p &&
+                           0.5 * (double)x[first * width] + 0.5 * (double)x[(first + kept) * width] < mid)
+                        first++;
+                }
+                for (int64_t i = first; i < first + kept; i++) sum += (double)x[i * width];
+            }
+            out[at + c] = kept ? (T)(sum / (double)kept) : 0;
+        }
+    }
+    free(buf);
+    return status;
+}

@@ -1,0 +1,130 @@
+/* garfield.kernels._native: the passes over memory that every rule shares.
+ *
+ * Each function works on the columns lo..hi of n rows given by address, on one
+ * thread and without the GIL; kernels/parallel.py deals the columns out. All
+ * arguments are plain integers (addresses and sizes), so one build against the
+ * limited API serves every CPython from 3.10 on. Callers inside the package
+ * are trusted to pass live buffers; nothing here is reachable by a peer.
+ */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030A0000
+#include <Python.h>
+#include <float.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* One binary for all x86-64 machines: the loader picks the widest version. */
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#define WIDEST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define WIDEST
+#endif
+
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+
+enum status { DONE = 0, NON_FINITE = 1, NO_MEMORY = -1 };
+
+static void *scratch(size_t bytes) {
+    void *p = NULL;
+    return posix_memalign(&p, 64, bytes ? bytes : 64) ? NULL : p;
+}
+
+#define T float
+#define BITS uint32_t
+#define EXPONENT 0x7f800000u
+#define LARGEST FLT_MAX
+#define F(name) name##_f32
+#include "columns.h"
+#include "distances.h"
+#undef T
+#undef BITS
+#undef EXPONENT
+#undef LARGEST
+#undef F
+
+#define T double
+#define BITS uint64_t
+#define EXPONENT 0x7ff0000000000000ull
+#define LARGEST DBL_MAX
+#define F(name) name##_f64
+#include "columns.h"
+#include "distances.h"
+
+#include "cover.h"
+
+/* ---- Python side ------------------------------------------------------- */
+
+#define ARGS_MAX 14
+
+static int integers(PyObject *const *args, Py_ssize_t given, Py_ssize_t wanted, Py_ssize_t *out) {
+    if (given != wanted) {
+        PyErr_Format(PyExc_TypeError, "expected %zd integers, got %zd", wanted, given);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < given; i++) {
+        out[i] = PyLong_AsSsize_t(args[i]);
+        if (out[i] == -1 && PyErr_Occurred()) return -1;
+    }
+    return 0;
+}
+
+static PyObject *answer(int64_t status) {
+    if (status == NO_MEMORY) return PyErr_NoMemory();
+    return PyLong_FromLongLong(status);
+}
+
+#define P(type, i) ((type)(a[i]))
+#define EXPOSE(name, count, call)                                                         \
+    static PyObject *py_##name(PyObject *self, PyObject *const *args, Py_ssize_t given) { \
+        Py_ssize_t a[ARGS_MAX];                                                           \
+        int64_t status;                                                                   \
+        (void)self;                                                                       \
+        if (integers(args, given, count, a)) return NULL;                                 \
+        Py_BEGIN_ALLOW_THREADS status = (call);                                           \
+        Py_END_ALLOW_THREADS return answer(status);                                       \
+    }
+
+#define EXPOSE_BOTH(name, count, CALL) \
+    EXPOSE(name##_f32, count, CALL(float, name##_f32)) \
+    EXPOSE(name##_f64, count, CALL(double, name##_f64))
+
+#define CALL_SUM(T, fn) \
+    fn(P(const T *const *, 0), a[1], a[2], a[3], P(const double *, 4), P(T *, 5))
+#define CALL_FINITE(T, fn) fn(P(const T *const *, 0), a[1], a[2], a[3], P(uint8_t *, 4))
+#define CALL_SELECT(T, fn)                                                               \
+    fn(P(const T *const *, 0), a[1], a[2], a[3], P(const double *, 4), a[5],             \
+       P(const int32_t *, 6), a[7], (int)a[8], a[9], P(T *, 10))
+#define CALL_MASKED(T, fn)                                                               \
+    fn(P(const T *const *, 0), P(const uint8_t *const *, 1), a[2], a[3], a[4],           \
+       P(const int32_t *, 5), a[6], (int)a[7], a[8], P(T *, 9))
+#define CALL_DISTS(T, fn) fn(P(const T *const *, 0), a[1], a[2], a[3], P(double *, 4))
+#define CALL_WIDE(T, fn) \
+    fn(P(const T *const *, 0), a[1], a[2], a[3], P(const double *, 4), a[5], P(double *, 6))
+#define CALL_TO(T, fn) \
+    fn(P(const T *const *, 0), a[1], a[2], a[3], P(const double *, 4), a[5], P(const T *, 6), P(double *, 7))
+
+EXPOSE_BOTH(weighted_sum, 6, CALL_SUM)
+EXPOSE_BOTH(non_finite_rows, 5, CALL_FINITE)
+EXPOSE_BOTH(select, 11, CALL_SELECT)
+EXPOSE_BOTH(select_present, 10, CALL_MASKED)
+EXPOSE_BOTH(sq_dists, 5, CALL_DISTS)
+EXPOSE_BOTH(sq_dists_wide, 7, CALL_WIDE)
+EXPOSE_BOTH(sq_dists_to, 8, CALL_TO)
+EXPOSE(min_diameter, 4, min_diameter(P(const double *, 0), a[1], a[2], P(uint8_t *, 3)))
+
+#define ENTRY(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, NULL}
+#define ENTRY_BOTH(name) ENTRY(name##_f32), ENTRY(name##_f64)
+
+static PyMethodDef methods[] = {
+    ENTRY_BOTH(weighted_sum), ENTRY_BOTH(non_finite_rows), ENTRY_BOTH(select),
+    ENTRY_BOTH(select_present), ENTRY_BOTH(sq_dists), ENTRY_BOTH(sq_dists_wide),
+    ENTRY_BOTH(sq_dists_to), ENTRY(min_diameter), {NULL, NULL, 0, NULL}};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", NULL, -1, methods,
+                                    NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__native(void) { return PyModule_Create(&module); }

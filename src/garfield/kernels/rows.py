@@ -1,0 +1,164 @@
+"""Rows: n vectors of length d, seen through the few primitives all rules share.
+
+A rule never touches the vectors' elements itself. It asks for distances,
+norms, order statistics per coordinate, or a weighted sum; `native.py` answers
+with compiled kernels on a CPU, `on_torch.py` with torch on any device.
+
+Rows may be *mixed*: row i is then a combination of the underlying ones, given
+by row i of a small matrix. Pre-aggregation is nothing but such a matrix, and
+no mixed vector is ever stored.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from garfield.core.types import Flags, Indices, Matrix, Vector
+
+FARTHEST = 1e200
+"""Squared distances are cut off here: float64 rows of 1e300 are merely very far."""
+
+
+class NonFinite(Exception):  # noqa: N818 (a signal to the rule's shell, not an error of the user's)
+    """Some rows hold a NaN or an infinity; carries which."""
+
+    def __init__(self, bad: Flags) -> None:
+        super().__init__(f"{int(bad.sum())} of {len(bad)} rows are not finite")
+        self.bad = bad
+
+
+class Rows(ABC):
+    """The contract. Subclasses compute; this class keeps what was computed."""
+
+    def __init__(self, base_n: int, d: int, mix: Matrix | None) -> None:
+        self.base_n = base_n
+        self.d = d
+        self.mix = None if mix is None else np.ascontiguousarray(mix, dtype=np.float64)
+        self.n = base_n if mix is None else len(mix)
+        self._sq_dists: Matrix | None = None
+        self._dists_by: Callable[[], Matrix] | None = None
+
+    def __len__(self) -> int:
+        return self.n
+
+    # -- what a rule may ask for ------------------------------------------------
+
+    def sq_dists(self) -> Matrix:
+        """(n, n) squared distances, computed once."""
+        if self._sq_dists is None and self._dists_by is not None:
+            self._sq_dists = self._dists_by()
+        if self._sq_dists is None:
+            dists = self._dists(wide=self.mix is not None)
+            if not np.isfinite(dists).all():
+                self.require_finite()
+                dists = np.minimum(self._dists(wide=True), FARTHEST)
+            self._sq_dists = dists
+        return self._sq_dists
+
+    def sq_dists_to(self, point: Vector) -> Matrix:
+        """(n,) squared distances to a vector of length d."""
+        return self._settled(self._dists_to(point))
+
+    def sq_norms(self) -> Matrix:
+        """(n,) squared lengths."""
+        return self._settled(self._dists_to(None))
+
+    def weighted_sum(
+        self, weights: Matrix, *, out: Vector | None = None, checked: bool = True
+    ) -> Vector:
+        """Sum of weights[i] × row i; into `out` if given, which may be one of the rows.
+
+        Unless `checked` is off, NonFinite is raised when a row that takes part is to blame.
+        """
+        total, finite = self._sum(self.base_weights(weights), out)
+        if checked and not finite:
+            self.require_finite()
+        return total
+
+    @abstractmethod
+    def median(self) -> Vector:
+        """Per coordinate; of an even count, the mean of the middle two."""
+
+    @abstractmethod
+    def trimmed_mean(self, f: int) -> Vector:
+        """Per coordinate, the mean without the f smallest and the f largest."""
+
+    @abstractmethod
+    def mean_near_median(self, k: int) -> Vector:
+        """Per coordinate, the mean of the k values nearest the median; ties go to the smaller."""
+
+    @abstractmethod
+    def columns(self, index: Indices) -> Matrix:
+        """(n, len(index)) of these coordinates, as float64 numpy."""
+
+    @abstractmethod
+    def matrix(self) -> Any:
+        """(n, d) of the rows themselves, copied: for rules that need every element."""
+
+    @abstractmethod
+    def subset(self, index: Sequence[int] | Indices) -> Rows:
+        """Only these rows, in this order."""
+
+    def with_row(self, row: Vector) -> Rows:
+        """These rows and one more, last."""
+        mix = None
+        if self.mix is not None:
+            mix = np.zeros((self.n + 1, self.base_n + 1))
+            mix[:-1, :-1] = self.mix
+            mix[-1, -1] = 1.0
+        more = self._appended(row, mix)
+        if self._sq_dists is not None or mix is not None:
+            known, to_row = self.sq_dists(), self.sq_dists_to(row)
+            more._sq_dists = np.block([[known, to_row[:, None]], [to_row[None, :], np.zeros((1, 1))]])
+        return more
+
+    def mixed(self, mix: Matrix, sq_dists: Callable[[], Matrix] | None = None) -> Rows:
+        """Rows that are `mix` (m, n) times these.
+
+        `sq_dists` gives their distances if somebody asks: a caller often gets
+        them from the distances of these, without another pass over the vectors.
+        """
+        rows = self._with_mix(mix if self.mix is None else mix @ self.mix)
+        rows._dists_by = sq_dists
+        return rows
+
+    # -- shared by the subclasses -----------------------------------------------
+
+    def base_weights(self, weights: Matrix) -> Matrix:
+        """Weights of these rows as weights of the underlying ones."""
+        weights = np.asarray(weights, dtype=np.float64)
+        return weights if self.mix is None else self.mix.T @ weights
+
+    def require_finite(self) -> None:
+        """Raise NonFinite, naming the underlying rows, unless all are finite."""
+        bad = self._non_finite()
+        if bad.any():
+            raise NonFinite(bad)
+
+    def _settled(self, sq_dists: Matrix) -> Matrix:
+        if not np.isfinite(sq_dists).all():
+            self.require_finite()
+        return np.minimum(sq_dists, FARTHEST)
+
+    @abstractmethod
+    def _with_mix(self, mix: Matrix) -> Rows: ...
+
+    @abstractmethod
+    def _appended(self, row: Vector, mix: Matrix | None) -> Rows: ...
+
+    @abstractmethod
+    def _dists(self, *, wide: bool) -> Matrix:
+        """(n, n); `wide` in float64 throughout, which alone serves mixed rows."""
+
+    @abstractmethod
+    def _dists_to(self, point: Vector | None) -> Matrix: ...
+
+    @abstractmethod
+    def _sum(self, base_weights: Matrix, out: Vector | None) -> tuple[Vector, bool]: ...
+
+    @abstractmethod
+    def _non_finite(self) -> Flags: ...

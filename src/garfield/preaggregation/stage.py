@@ -1,0 +1,60 @@
+"""Stages: what may stand in front of a rule, turning rows into rows.
+
+A stage is a function of the rows that returns rows, nearly always a mix of
+them (see `Rows.mixed`): no vector is stored, and a rule that only needs
+distances and a weighted sum costs as much after a stage as without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from garfield.core.registry import Parameters, Registry
+from garfield.kernels.rows import Rows
+
+STAGES: Registry[Stage] = Registry("a pre-aggregation")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A pre-aggregation, with its parameters."""
+
+    name: str
+    function: Callable[..., Rows]
+    rows_after: Callable[..., int]
+    scales: bool
+    translates: bool
+    params: dict[str, Any] = field(default_factory=dict)
+
+    def bind(self, **params: Any) -> Stage:
+        """The same stage with some parameters set: ``bucketing.bind(s=3)``."""
+        Parameters(self.name, self.function, frozenset({"f"})).check(params)
+        return replace(self, params={**self.params, **params})
+
+    def __call__(self, rows: Rows, *, f: int) -> Rows:
+        return self.function(rows, f=f, **self.params)
+
+    def count_after(self, n: int) -> int:
+        """How many rows come out when n go in."""
+        return self.rows_after(n, **self.params)
+
+
+def stage(
+    name: str,
+    *,
+    rows_after: Callable[..., int] = lambda n, **_: n,
+    scales: bool = True,
+    translates: bool = True,
+) -> Callable[[Callable[..., Rows]], Stage]:
+    """Register a function ``(rows, *, f, ...) -> rows`` as a pre-aggregation.
+
+    `scales` and `translates` say whether scaling or shifting all rows does the
+    same to what comes out; the contract tests hold a stage to it.
+    """
+
+    def register(function: Callable[..., Rows]) -> Stage:
+        return STAGES.add(name, Stage(name, function, rows_after, scales, translates))
+
+    return register
