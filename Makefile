@@ -14,7 +14,7 @@ help:
 	@echo "make check   lint, format, types, import layers"
 	@echo "make bench   the benchmarks (RUN=aggregation for one of them)"
 
-$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/garfield/kernels/native/*)
+$(READY): pyproject.toml setup.py constraints.txt $(filter-out %/sorters.h,$(wildcard src/garfield/kernels/native/*))
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'

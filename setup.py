@@ -1,11 +1,32 @@
 """Only the compiled kernels; everything else is in pyproject.toml."""
 
+import runpy
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
 
-NATIVE = Path("src/garfield/kernels/native")
+KERNELS = Path("src/garfield/kernels")
+NATIVE = KERNELS / "native"
+SORTED_IN_REGISTERS = range(2, 33)  # rows; beyond that, registers spill and nothing is gained
+
+
+def sorters() -> str:
+    """Batcher's networks as macros, for native/sorters.c to unroll."""
+    batcher = runpy.run_path(str(KERNELS / "networks.py"))["batcher"]
+    lines = ["/* Written by setup.py from kernels/networks.py. */"]
+    for n in SORTED_IN_REGISTERS:
+        lines.append(f"#define ROWS_{n}(M) " + " ".join(f"M({i})" for i in range(n)))
+        lines.append(f"#define STEPS_{n} " + " ".join(f"X({i}, {j})" for i, j in batcher(n)))
+    every = " ".join(f"M({n}, {(n - 1) // 2}, {n // 2})" for n in SORTED_IN_REGISTERS)
+    return "\n".join([*lines, f"#define EVERY_SORTER(M) {every}", ""])
+
+
+class WithSorters(build_ext):
+    def run(self) -> None:
+        (NATIVE / "sorters.h").write_text(sorters())
+        super().run()
 
 
 class AbiWheel(bdist_wheel):
@@ -20,12 +41,18 @@ setup(
     ext_modules=[
         Extension(
             "garfield.kernels._native",
-            sources=[str(NATIVE / "module.c")],
+            sources=[str(NATIVE / "module.c"), str(NATIVE / "sorters.c")],
             depends=[str(path) for path in NATIVE.glob("*.h")],
             # no -ffast-math: overflow and NaN are told apart from numbers here
-            extra_compile_args=["-O3", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math"],
+            extra_compile_args=[
+                "-O3",
+                "-g0",
+                "-std=gnu11",
+                "-fno-math-errno",
+                "-fno-trapping-math",
+            ],
             py_limited_api=True,
         )
     ],
-    cmdclass={"bdist_wheel": AbiWheel},
+    cmdclass={"bdist_wheel": AbiWheel, "build_ext": WithSorters},
 )

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
         MissingDependency,
         UnknownName,
     )
-    from garfield.gars import GARS, GARS as GARs, Aggregator, Explained, Rule, chain, gar, init
+    from garfield.gars import GARS, Aggregator, Explained, Rule, chain, gar, init
+    from garfield.gars import GARS as GARs  # noqa: N811 (the thesis spells it both ways)
     from garfield.gars.variance import variance_condition
     from garfield.kernels import set_threads
     from garfield.preaggregation import STAGES, Stage, stage
@@ -48,7 +49,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "GARs":  # the thesis's listings spell it both ways
+    if name == "GARs":
         name = "GARS"
     if name not in _HOME:
         raise AttributeError(f"module 'garfield' has no attribute {name!r}")

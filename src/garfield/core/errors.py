@@ -20,7 +20,7 @@ class ConfigError(GarfieldError, ValueError):
     """A setting is wrong. Raised before anything starts."""
 
 
-class UnknownName(ConfigError, KeyError):
+class UnknownName(ConfigError, KeyError):  # noqa: N818 (a name, not an accident)
     """Nothing goes by that name; says which name is nearest."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
@@ -40,5 +40,5 @@ class InputError(GarfieldError, ValueError):
     """Vectors of the wrong shape, dtype or kind, or more faulty ones than f."""
 
 
-class MissingDependency(GarfieldError, ImportError):
+class MissingDependency(GarfieldError, ImportError):  # noqa: N818
     """An optional part of the library is not installed; the message holds the command."""

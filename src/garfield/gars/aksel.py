@@ -19,6 +19,7 @@ from garfield.kernels import Rows
     choose="n is large: cost grows with n, not with n²",
 )
 def aksel(rows: Rows, *, f: int) -> Choice:
-    to_median = rows.sq_dists_to(rows.median())
+    median = rows.median()
+    to_median = rows.sq_dists_to(median)
     nearest = np.argsort(to_median, kind="stable")[: -(-rows.n // 2)]
-    return average_of(rows, np.sort(nearest), scores=to_median)
+    return average_of(rows, np.sort(nearest), scores=to_median, out=median)

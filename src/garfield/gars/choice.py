@@ -34,7 +34,7 @@ class Explained:
     left_out: tuple[int, ...] | None
     """Rows that were given but not let in, those set aside among them."""
     set_aside: Mapping[int, str] = field(default_factory=dict)
-    """Rows that no rule was shown, each with the reason: missing, or non-finite."""
+    """Rows that no rule was shown, each with the reason: missing, non-finite, too large."""
     weights: Matrix | None = None
     """(n,) the share of each row in the vector; None where it is no weighted sum of rows."""
     scores: Matrix | None = None
@@ -50,11 +50,13 @@ def weigh(
     return Choice(vector, shares, np.flatnonzero(shares), scores)
 
 
-def average_of(rows: Rows, chosen: Indices, *, scores: Matrix | None = None) -> Choice:
+def average_of(
+    rows: Rows, chosen: Indices, *, scores: Matrix | None = None, out: Vector | None = None
+) -> Choice:
     """The plain mean of some rows."""
     weights = np.zeros(rows.n)
     weights[chosen] = 1.0 / len(chosen)
-    return weigh(rows, weights, scores=scores)
+    return weigh(rows, weights, scores=scores, out=out)
 
 
 def behind(rows: Rows, chosen: Indices) -> Indices:

@@ -18,6 +18,8 @@ from garfield.gars.choice import Choice, average_of
 from garfield.gars.rule import gar
 from garfield.kernels import Rows
 
+SQUARABLE = 1e70  # larger values, which only float64 holds, are judged by their rows' lengths
+
 
 def _somebody_stays(
     n: int, f: int, share: float = 1.0, iterations: int = 1, sample: int = 1, **_: object
@@ -58,13 +60,11 @@ def dnc(
     for _ in range(iterations):
         index = np.sort(rng.choice(rows.d, size=min(sample, rows.d), replace=False))
         seen = rows.columns(index)  # (n, sample)
-        if not np.isfinite(seen).all():
-            rows.require_finite()
-        with np.errstate(over="ignore"):  # float64 rows of 1e300 may score infinity
-            centred = seen - seen.mean(axis=0)
-            size = np.abs(centred).max() or 1.0
-            values, vectors = np.linalg.eigh((centred / size) @ (centred / size).T)
-            score = vectors[:, -1] ** 2 * values[-1]  # (n,) squared parts along the widest
+        if not (np.abs(seen) < SQUARABLE).all():
+            rows.require_moderate()
+        centred = seen - seen.mean(axis=0)
+        values, vectors = np.linalg.eigh(centred @ centred.T)
+        score = vectors[:, -1] ** 2 * values[-1]  # (n,) squared parts along the widest
         kept[np.argsort(score, kind="stable")[rows.n - math.ceil(share * f) :]] = False
         worst = np.maximum(worst, score)
     return average_of(rows, np.flatnonzero(kept), scores=worst)

@@ -7,6 +7,8 @@ Needs n >= 2f + 3. Costs O(n² d).
 Blanchard et al., NeurIPS 2017; Multi-Krum: Damaskinos et al., SysML 2019; thesis 3.3.1.
 """
 
+import math
+
 from garfield.core.errors import ConfigError
 from garfield.core.types import Matrix
 from garfield.gars.choice import Choice, average_of
@@ -26,7 +28,7 @@ def scores(sq_dists: Matrix, f: int) -> Matrix:
 def variance_ratio(n: int, f: int) -> float:
     """Equation 3.13: √(2 (n − f + (f (n − f − 2) + f² (n − f − 1)) / (n − 2f − 2)))."""
     spread = (f * (n - f - 2) + f**2 * (n - f - 1)) / (n - 2 * f - 2)
-    return float(2 * (n - f + spread)) ** 0.5
+    return math.sqrt(2 * (n - f + spread))
 
 
 def _m_within_bounds(n: int, f: int, m: int | None = None) -> None:
@@ -43,7 +45,7 @@ def _m_within_bounds(n: int, f: int, m: int | None = None) -> None:
     choose="one row must be picked, not an average: to select for Bulyan, or to name a culprit",
 )
 def krum(rows: Rows, *, f: int) -> Choice:
-    return multi_krum.function(rows, f=f, m=1)  # type: ignore[no-any-return]
+    return _best(rows, f, 1)
 
 
 @gar(
@@ -56,7 +58,10 @@ def krum(rows: Rows, *, f: int) -> Choice:
     choose="the default: nearly the speed of averaging to converge, while honest rows agree",
 )
 def multi_krum(rows: Rows, *, f: int, m: int | None = None) -> Choice:
+    return _best(rows, f, max(1, rows.n - f - 2) if m is None else m)
+
+
+def _best(rows: Rows, f: int, m: int) -> Choice:
     dists = rows.sq_dists()
     score = scores(dists, f)  # (n,)
-    m = max(1, rows.n - f - 2) if m is None else m
     return average_of(rows, smallest(score, m, dists), scores=score)

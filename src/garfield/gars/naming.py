@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from typing import Any
 
 from garfield.core.errors import ConfigError, UnknownName
+from garfield.core.naming import parse_call
 from garfield.gars.rule import GARS, Rule
 from garfield.preaggregation import STAGES, Stage
 
@@ -28,11 +28,13 @@ def chain(*parts: str | Stage | Rule) -> Rule:
     rule = parse(last) if isinstance(last, str) else last
     if isinstance(rule, Stage):
         raise ConfigError(f"A chain ends in a rule, and {rule.name} is a pre-aggregation.")
-    stages = [_stage(*_call(part)) if isinstance(part, str) else part for part in fronts]
-    for stage in stages:
-        if isinstance(stage, Rule):
-            raise ConfigError(f"Only the last of a chain may be a rule, and {stage.name} is one.")
-    return rule.after(*stages)
+    return rule.after(*(_front(part) for part in fronts))
+
+
+def _front(part: str | Stage | Rule) -> Stage:
+    if isinstance(part, Rule):
+        raise ConfigError(f"Only the last of a chain may be a rule, and {part.name} is one.")
+    return _stage(*_call(part)) if isinstance(part, str) else part
 
 
 def _stage(name: str, params: Mapping[str, Any]) -> Stage:
@@ -56,16 +58,4 @@ def _split(text: str) -> list[str]:
 
 
 def _call(text: str) -> tuple[str, dict[str, Any]]:
-    """Name and parameters of "name" or "name(key=value, ...)"; values are literals."""
-    name, bracket, inside = text.strip().partition("(")
-    if not bracket:
-        return name, {}
-    try:
-        call = ast.parse(f"f({inside}", mode="eval").body
-        if not isinstance(call, ast.Call) or call.args:
-            raise ValueError("parameters are given as key=value")
-        return name.strip(), {str(key.arg): ast.literal_eval(key.value) for key in call.keywords}
-    except (SyntaxError, ValueError) as problem:
-        raise ConfigError(
-            f"{text} is not understood ({problem}). Write it like bucketing(s=3)."
-        ) from None
+    return parse_call(text, example="bucketing(s=3)")

@@ -23,7 +23,7 @@ from garfield.preaggregation import Stage
 
 GARS: Registry[Rule] = Registry("a rule")
 
-_MISSING, _NON_FINITE = "missing", "non-finite"
+_MISSING = "missing"
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,15 +162,22 @@ class Rule:
         if mask is not None and not self.masks:
             able = ", ".join(name for name, other in GARS.items() if other.masks)
             raise ConfigError(f"{self.name} takes no presence mask. These rules do: {able}.")
-        silent = _silent(gradients)
+        if not hasattr(gradients, "__len__"):
+            gradients = list(gradients)
         n = len(gradients)
+        if n == 0:
+            raise InputError(f"{self.name}: there are no rows to aggregate.")
         rule.check(n, f)
+        silent = _silent(gradients)
         heard = [i for i in range(n) if i not in silent]
         if silent:
             gradients = [gradients[i] for i in heard]
             mask = None if mask is None else [mask[i] for i in heard]
         self._spare(n, f, silent)
-        rows, kind = read(gradients, mask)
+        try:
+            rows, kind = read(gradients, mask)
+        except InputError as problem:
+            raise InputError(f"{self.name}: {problem}") from None
         choice, judged, set_aside = rule._decide(rows, kind, np.array(heard), f, silent)
         vector = kind.wrap(choice.vector)
         return _explained(choice, vector, n, judged, set_aside) if explain else vector
@@ -183,11 +190,12 @@ class Rule:
         try:
             return self._run(rows, kind, f - len(set_aside)), judged, set_aside
         except NonFinite as signal:
-            if not self.robust or not signal.bad.any():
+            bad = signal.bad[: len(judged)]  # a rule may have added rows of its own
+            if not self.robust or not bad.any():
                 raise InputError(f"{self.name}: the rows are too large to be added up.") from None
-            set_aside = {**set_aside, **dict.fromkeys(judged[signal.bad].tolist(), _NON_FINITE)}
+            set_aside = {**set_aside, **dict.fromkeys(judged[bad].tolist(), signal.reason)}
             self._spare(n, f, set_aside)
-            fine = np.flatnonzero(~signal.bad)
+            fine = np.flatnonzero(~bad)
             return self._decide(rows.subset(fine), kind, judged[fine], f, set_aside)
 
     def _run(self, rows: Rows, kind: Kind, f: int) -> Choice:
@@ -208,7 +216,7 @@ class Rule:
                 f"cannot be used: rows {who}. Raise f or find out why they fail."
             )
         if not self.robust and len(set_aside) == n:
-            raise InputError("There are no rows to aggregate: all are missing.")
+            raise InputError(f"{self.name}: there are no rows to aggregate, all are missing.")
 
 
 def gar(

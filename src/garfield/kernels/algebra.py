@@ -18,15 +18,15 @@ _PULLED_TO = 1e6  # and rows beyond this many are pulled in: turns their directi
 
 def sq_dists_to_mean(sq_dists: Matrix, weights: Matrix) -> Matrix:
     """(n,) squared distances of the rows to their weighted mean; weights sum to one."""
-    to_each = sq_dists @ weights
-    return np.maximum(to_each - 0.5 * (weights @ to_each), 0.0)
+    to_each: Matrix = sq_dists @ weights
+    return np.maximum(to_each - 0.5 * float(weights @ to_each), 0.0)
 
 
 def sum_smallest(sq_dists: Matrix, count: int) -> Matrix:
     """(n,) sums of each row's `count` smallest distances to others."""
     others = sq_dists.copy()
     np.fill_diagonal(others, np.inf)
-    return np.partition(others, count - 1, axis=1)[:, :count].sum(axis=1)
+    return np.asarray(np.partition(others, count - 1, axis=1)[:, :count].sum(axis=1))
 
 
 def smallest(scores: Matrix, count: int, sq_dists: Matrix) -> Indices:
@@ -49,7 +49,7 @@ def tightest_ball(sq_dists: Matrix, count: int) -> tuple[int, float]:
 def centred_gram(sq_dists: Matrix, centre: int) -> Matrix:
     """Inner products of the rows around row `centre`: ½ (D_ic + D_jc − D_ij)."""
     to_centre = sq_dists[centre]
-    return 0.5 * (to_centre[:, None] + to_centre[None, :] - sq_dists)
+    return np.asarray(0.5 * (to_centre[:, None] + to_centre[None, :] - sq_dists))
 
 
 def mixed_sq_dists(sq_dists: Matrix, mix: Matrix) -> Matrix:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,7 +19,7 @@ class Geometry(Rows):
         super().__init__(len(sq_dists), 0, None)
         self._sq_dists = sq_dists
 
-    def subset(self, index: Sequence[int] | Indices) -> Geometry:
+    def subset(self, index: Indices) -> Geometry:
         assert self._sq_dists is not None
         return Geometry(self._sq_dists[np.ix_(index, index)])
 

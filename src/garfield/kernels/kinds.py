@@ -61,6 +61,8 @@ class Kind:
         [row], _ = _read([vector], self.on_torch)
         if len(row) != d:
             raise InputError(f"{what} has length {len(row)}, but the rows have length {d}.")
+        if not bool((abs(row) < float("inf")).all()):
+            raise InputError(f"{what} holds NaN or infinity. Pass the last finite one.")
         return row
 
 
@@ -68,7 +70,7 @@ def read(gradients: Any, mask: Any = None) -> tuple[Rows, Kind]:
     """Rows of a list of 1-D vectors or one (n, d) array, copying only what it must."""
     if framework_of(gradients) == "tensorflow" and gradients.ndim == 2:
         whole = np.asarray(gradients)  # not row by row: each would be a copy
-        vectors = [_as_floats(row) for row in whole]
+        vectors: list[Any] = [_as_floats(row) for row in whole]
         kind = _read([gradients[0]], prefer_torch=False)[1] if vectors else None
     else:
         rows = list(gradients)

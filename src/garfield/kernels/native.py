@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from garfield.core.types import Flags, Floats, Indices, Matrix
 from garfield.kernels import _native, networks
@@ -14,6 +16,15 @@ from garfield.kernels.rows import NonFinite, Rows
 
 _NON_FINITE = 1  # the kernels' status when a value was NaN or infinite
 _MEDIAN, _TRIMMED_MEAN, _MEAN_NEAR_MEDIAN = 0, 1, 2
+
+
+Steps = npt.NDArray[np.int32]  # (steps, 3), as the kernels read a network
+
+
+@lru_cache(maxsize=512)
+def _steps(kind: str, *sizes: int) -> Steps:
+    network = getattr(networks, kind)(*sizes)
+    return np.array(network, dtype=np.int32).reshape(-1, 3)
 
 
 def _address(array: np.ndarray[Any, Any] | None) -> int:
@@ -30,13 +41,13 @@ class NativeRows(Rows):
         self._pointers = np.array([_address(row) for row in rows], dtype=np.intp)
 
     def median(self) -> Floats:
-        return self._select(networks.median(self.n), _MEDIAN, 0)
+        return self._select(_steps("median", self.n), _MEDIAN, 0)
 
     def trimmed_mean(self, f: int) -> Floats:
-        return self._select(networks.trimmed(self.n, f), _TRIMMED_MEAN, f)
+        return self._select(_steps("trimmed", self.n, f), _TRIMMED_MEAN, f)
 
     def mean_near_median(self, k: int) -> Floats:
-        return self._select(networks.near_median(self.n, k), _MEAN_NEAR_MEDIAN, k)
+        return self._select(_steps("near_median", self.n, k), _MEAN_NEAR_MEDIAN, k)
 
     def columns(self, index: Indices) -> Matrix:
         picked = np.array([row[index] for row in self.rows], dtype=np.float64)
@@ -46,7 +57,7 @@ class NativeRows(Rows):
         stacked = np.stack(self.rows)
         return stacked if self.mix is None else (self.mix @ stacked).astype(self.dtype)
 
-    def subset(self, index: Sequence[int] | Indices) -> NativeRows:
+    def subset(self, index: Indices) -> NativeRows:
         if self.mix is None:
             part = NativeRows([self.rows[i] for i in index])
         else:
@@ -61,7 +72,7 @@ class NativeRows(Rows):
         suffix = "f32" if self.dtype == np.float32 else "f64"
         return getattr(_native, f"{name}_{suffix}")  # type: ignore[no-any-return]
 
-    def _with_mix(self, mix: Matrix) -> NativeRows:
+    def _with_mix(self, mix: Matrix | None) -> NativeRows:
         return NativeRows(self.rows, mix)
 
     def _appended(self, row: Floats, mix: Matrix | None) -> NativeRows:
@@ -103,7 +114,7 @@ class NativeRows(Rows):
 
         return into, _NON_FINITE not in over_columns(work, self.d)
 
-    def _select(self, network: networks.Network, mode: int, arg: int) -> Floats:
+    def _select(self, network: Steps, mode: int, arg: int) -> Floats:
         kernel = self._kernel("select")
         out = np.empty(self.d, self.dtype)
         mix = _address(self.mix), self.n
@@ -129,7 +140,7 @@ class NativeRows(Rows):
             kernel(_address(self._pointers), self.base_n, lo, hi, _address(bad))
             return bad.astype(bool)
 
-        return np.logical_or.reduce(over_columns(work, self.d))
+        return np.asarray(np.any(over_columns(work, self.d), axis=0))
 
 
 class MaskedRows(NativeRows):
@@ -144,13 +155,13 @@ class MaskedRows(NativeRows):
         self.present = present
         self._masks = np.array([_address(mask) for mask in present], dtype=np.intp)
 
-    def subset(self, index: Sequence[int] | Indices) -> MaskedRows:
+    def subset(self, index: Indices) -> MaskedRows:
         return MaskedRows([self.rows[i] for i in index], [self.present[i] for i in index])
 
-    def _select(self, network: networks.Network, mode: int, arg: int) -> Floats:
+    def _select(self, network: Steps, mode: int, arg: int) -> Floats:
         kernel = self._kernel("select_present")
         f = self.n - arg if mode == _MEAN_NEAR_MEDIAN else arg
-        network = networks.sorting(self.n)  # ranks differ from column to column: sort them all
+        network = _steps("sorting", self.n)  # ranks differ from column to column: sort them all
         out = np.empty(self.d, self.dtype)
 
         def work(lo: int, hi: int) -> None:

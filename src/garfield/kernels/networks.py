@@ -4,17 +4,13 @@ Starts from Batcher's odd-even merge sort (Batcher, 1968) for any n and walks it
 backwards, keeping only the steps that a wanted rank depends on. Two kinds of
 want are told apart: *exact* ranks (the median), and ranks whose values are
 only summed (the middle of a trimmed mean), where a step between two of them
-changes nothing. For n = 17 the median keeps 70 of 85 steps, and 16 of
-those compute one side only.
+changes nothing. For n = 17 the median keeps 70 of 85 steps, and 16 of those
+compute one side only. (Plain Python: setup.py reads this file too.)
 """
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 
-import numpy as np
-import numpy.typing as npt
-
-Network = npt.NDArray[np.int32]  # (steps, 3): row i, row j, kind; i < j
+Network = list[tuple[int, int, int]]  # row i, row j, kind; i < j
 BOTH, ONLY_MIN, ONLY_MAX = 0, 1, 2
 
 
@@ -44,26 +40,22 @@ def prune(n: int, exact: Iterable[int], summed: Iterable[int] = ()) -> Network:
         kept.append((i, j, BOTH if i_wanted and j_wanted else ONLY_MIN if i_wanted else ONLY_MAX))
         exact |= {i, j}
         summed -= {i, j}
-    return np.array(kept[::-1], dtype=np.int32).reshape(-1, 3)
+    return kept[::-1]
 
 
-@lru_cache(maxsize=256)
 def sorting(n: int) -> Network:
     return prune(n, range(n))
 
 
-@lru_cache(maxsize=256)
 def median(n: int) -> Network:
     return prune(n, {(n - 1) // 2, n // 2})
 
 
-@lru_cache(maxsize=256)
 def trimmed(n: int, f: int) -> Network:
     """Ranks f .. n-f-1, in any order."""
     return prune(n, (), range(f, n - f))
 
 
-@lru_cache(maxsize=256)
 def near_median(n: int, k: int) -> Network:
     """The median and both ends in order; what every window of k holds, in any order."""
     ends = {*range(n - k), *range(k, n), (n - 1) // 2, n // 2}

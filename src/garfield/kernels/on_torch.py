@@ -75,7 +75,7 @@ class TorchRows(Rows):
     def matrix(self) -> Tensor:
         return self.torch.cat([block for _, block in self._blocks()], dim=1)
 
-    def subset(self, index: Sequence[int] | Indices) -> TorchRows:
+    def subset(self, index: Indices) -> TorchRows:
         if self.mix is None:
             present = None if self.present is None else [self.present[i] for i in index]
             part = TorchRows([self.rows[i] for i in index], present=present)
@@ -95,7 +95,7 @@ class TorchRows(Rows):
             block = self.torch.stack([row[part] for row in self.rows])
             yield part, block if mix is None else (mix @ block.double()).to(self.dtype)
 
-    def _with_mix(self, mix: Matrix) -> TorchRows:
+    def _with_mix(self, mix: Matrix | None) -> TorchRows:
         return TorchRows(self.rows, mix)
 
     def _appended(self, row: Tensor, mix: Matrix | None) -> TorchRows:
@@ -108,7 +108,7 @@ class TorchRows(Rows):
             for i in range(self.n - 1):
                 gaps = block[i + 1 :] - block[i]
                 total[i, i + 1 :] += gaps.mul_(gaps).sum(1, dtype=self.torch.float64)
-        return (total + total.T).cpu().numpy()  # type: ignore[no-any-return]
+        return (total + total.T).cpu().numpy()
 
     def _dists_to(self, point: Tensor | None) -> Matrix:
         total = self.torch.zeros(self.n, dtype=self.torch.float64, device=self.device)
@@ -116,12 +116,14 @@ class TorchRows(Rows):
             block = narrow.double()
             gaps = block if point is None else block - point[part].to(self.device).double()
             total += (gaps * gaps).sum(1)
-        return total.cpu().numpy()  # type: ignore[no-any-return]
+        return total.cpu().numpy()
 
     def _sum(self, base_weights: Matrix, out: Tensor | None) -> tuple[Tensor, bool]:
-        into = self.torch.empty(self.d, dtype=self.dtype, device=self.device) if out is None else out
+        into = out
+        if into is None:
+            into = self.torch.empty(self.d, dtype=self.dtype, device=self.device)
         finite = True
-        live = np.flatnonzero(base_weights)
+        live = np.flatnonzero(base_weights).tolist()
         for lo in range(0, self.d, CHUNK):
             part = slice(lo, min(lo + CHUNK, self.d))
             total = self.torch.zeros_like(into[part], dtype=self.torch.float64)
@@ -132,10 +134,9 @@ class TorchRows(Rows):
         return into, finite
 
     def _non_finite(self) -> Flags:
-        present = self.present or [None] * self.base_n
-        values = (
-            row if here is None else row[here] for row, here in zip(self.rows, present, strict=True)
-        )
+        values = self.rows
+        if self.present is not None:
+            values = [row[here] for row, here in zip(self.rows, self.present, strict=True)]
         return np.array([not bool(self.torch.isfinite(x).all()) for x in values])
 
     # -- order statistics -------------------------------------------------------------

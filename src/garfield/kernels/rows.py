@@ -12,23 +12,25 @@ no mixed vector is ever stored.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from garfield.core.types import Flags, Indices, Matrix, Vector
 
-FARTHEST = 1e200
-"""Squared distances are cut off here: float64 rows of 1e300 are merely very far."""
+LARGEST = 1e150
+"""Squared distances beyond this are refused: the arithmetic on them squares once more. No
+float32 row comes near it (1e85 at ten million coordinates of 3e38); a float64 one may."""
 
 
 class NonFinite(Exception):  # noqa: N818 (a signal to the rule's shell, not an error of the user's)
-    """Some rows hold a NaN or an infinity; carries which."""
+    """Some rows cannot be computed with; carries which, and why."""
 
-    def __init__(self, bad: Flags) -> None:
-        super().__init__(f"{int(bad.sum())} of {len(bad)} rows are not finite")
+    def __init__(self, bad: Flags, reason: str = "non-finite") -> None:
+        super().__init__(f"{int(bad.sum())} of {len(bad)} rows are {reason}")
         self.bad = bad
+        self.reason = reason
 
 
 class Rows(ABC):
@@ -53,9 +55,9 @@ class Rows(ABC):
             self._sq_dists = self._dists_by()
         if self._sq_dists is None:
             dists = self._dists(wide=self.mix is not None)
-            if not np.isfinite(dists).all():
+            if not (dists < LARGEST).all():  # NaN compares false
                 self.require_finite()
-                dists = np.minimum(self._dists(wide=True), FARTHEST)
+                dists = self._settled(self._dists(wide=True))
             self._sq_dists = dists
         return self._sq_dists
 
@@ -100,7 +102,7 @@ class Rows(ABC):
         """(n, d) of the rows themselves, copied: for rules that need every element."""
 
     @abstractmethod
-    def subset(self, index: Sequence[int] | Indices) -> Rows:
+    def subset(self, index: Indices) -> Rows:
         """Only these rows, in this order."""
 
     def with_row(self, row: Vector) -> Rows:
@@ -113,7 +115,9 @@ class Rows(ABC):
         more = self._appended(row, mix)
         if self._sq_dists is not None or mix is not None:
             known, to_row = self.sq_dists(), self.sq_dists_to(row)
-            more._sq_dists = np.block([[known, to_row[:, None]], [to_row[None, :], np.zeros((1, 1))]])
+            more._sq_dists = np.zeros((more.n, more.n))
+            more._sq_dists[:-1, :-1] = known
+            more._sq_dists[-1, :-1] = more._sq_dists[:-1, -1] = to_row
         return more
 
     def mixed(self, mix: Matrix, sq_dists: Callable[[], Matrix] | None = None) -> Rows:
@@ -139,13 +143,24 @@ class Rows(ABC):
         if bad.any():
             raise NonFinite(bad)
 
+    def require_moderate(self) -> None:
+        """Raise NonFinite, naming the underlying rows, unless all can be squared."""
+        self.require_finite()
+        bad = ~(self._base()._dists_to(None) < LARGEST / 10)
+        if bad.any():
+            raise NonFinite(bad, "too large")
+
     def _settled(self, sq_dists: Matrix) -> Matrix:
-        if not np.isfinite(sq_dists).all():
-            self.require_finite()
-        return np.minimum(sq_dists, FARTHEST)
+        if not (sq_dists < LARGEST).all():
+            self.require_moderate()
+        return sq_dists
+
+    def _base(self) -> Rows:
+        """The underlying rows, unmixed."""
+        return self if self.mix is None else self._with_mix(None)
 
     @abstractmethod
-    def _with_mix(self, mix: Matrix) -> Rows: ...
+    def _with_mix(self, mix: Matrix | None) -> Rows: ...
 
     @abstractmethod
     def _appended(self, row: Vector, mix: Matrix | None) -> Rows: ...

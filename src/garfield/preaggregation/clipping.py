@@ -17,10 +17,14 @@ from garfield.kernels.rows import Rows
 from garfield.preaggregation.stage import stage
 
 
-@stage("clipping", scales=False, translates=False)
-def clipping(rows: Rows, *, f: int, tau: float = 1.0) -> Rows:
+def _positive_tau(n: int, *, tau: float = 1.0) -> int:
     if not tau > 0:
         raise ConfigError(f"clipping.tau must be positive, got {tau}.")
+    return n
+
+
+@stage("clipping", rows_after=_positive_tau, scales=False, translates=False)
+def clipping(rows: Rows, *, f: int, tau: float = 1.0) -> Rows:
     return _shortened(rows, rows.sq_norms(), tau)
 
 
@@ -33,9 +37,11 @@ def arc(rows: Rows, *, f: int) -> Rows:
 
 def _shortened(rows: Rows, sq_norms: Matrix, tau: float) -> Rows:
     norms = np.sqrt(sq_norms)
-    kept = np.where(norms > tau, tau / np.maximum(norms, np.finfo(float).tiny), 1.0)  # (n,)
-    if (kept == 1.0).all():
+    long = norms > tau
+    if not long.any():
         return rows
+    kept = np.ones(rows.n)
+    kept[long] = tau / norms[long]
 
     def sq_dists() -> Matrix:
         """|a x − b y|² from |x − y|², |x|² and |y|², without cancelling where a = b."""

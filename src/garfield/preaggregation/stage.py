@@ -24,6 +24,7 @@ class Stage:
     name: str
     function: Callable[..., Rows]
     rows_after: Callable[..., int]
+    """Called with n and the parameters: how many rows come out, or a ConfigError."""
     scales: bool
     translates: bool
     params: dict[str, Any] = field(default_factory=dict)

@@ -1,9 +1,10 @@
 /* Column-wise passes, for one element type T. Included once per type.
  *
- * A block of columns is copied into scratch that stays in cache, a selection
- * network (a list of compare-exchange steps over whole rows of the block) puts
- * the wanted ranks in place, and a short epilogue reads them off. The network
- * is data: kernels/networks.py prunes it to the ranks a rule asks for.
+ * A block of columns is brought into scratch that stays in cache with the wanted
+ * ranks in place, and a short epilogue reads them off. Up to 32 float32 rows are
+ * sorted in registers on the way (sorters.c); others by a selection network, a
+ * list of compare-exchange steps over whole rows of the block, which
+ * kernels/networks.py prunes to the ranks that a rule asks for.
  */
 
 enum { F(BLOCK) = 1024 };
@@ -95,15 +96,23 @@ INLINE void F(exchange)(T *restrict a, T *restrict b, int64_t len, int32_t kind)
     }
 }
 
-/* to = shares (n) times a block of the rows. */
+/* to = shares (n) times a block of the rows; four rows at a time, as in weighted_sum. */
 INLINE void F(blend)(const T *const *rows, int64_t n, int64_t at, int64_t len,
                      const double *shares, T *restrict to) {
+    int64_t k = 0;
     for (int64_t c = 0; c < len; c++) to[c] = 0;
-    for (int64_t k = 0; k < n; k++) {
+    for (; k + 4 <= n; k += 4) {
+        const T s0 = (T)shares[k], s1 = (T)shares[k + 1];
+        const T s2 = (T)shares[k + 2], s3 = (T)shares[k + 3];
+        const T *x0 = rows[k] + at, *x1 = rows[k + 1] + at;
+        const T *x2 = rows[k + 2] + at, *x3 = rows[k + 3] + at;
+        for (int64_t c = 0; c < len; c++)
+            to[c] += (s0 * x0[c] + s1 * x1[c]) + (s2 * x2[c] + s3 * x3[c]);
+    }
+    for (; k < n; k++) {
         const T share = (T)shares[k];
         const T *from = rows[k] + at;
-        if (share != 0)
-            for (int64_t c = 0; c < len; c++) to[c] += share * from[c];
+        for (int64_t c = 0; c < len; c++) to[c] += share * from[c];
     }
 }
 
@@ -120,6 +129,25 @@ INLINE int F(load)(const T *const *rows, int64_t n, int64_t at, int64_t len, con
         bad |= F(any_non_finite)(to, len);
     }
     return bad;
+}
+
+/* Put the ranks that `net` asks for in place: m scratch rows of a block, from the
+ * rows or from mix (m, n) times them. True if a value is not finite. */
+INLINE int F(rank)(const T *const *rows, int64_t n, int64_t at, int64_t len, const double *mix,
+                   int64_t m, const int32_t *net, int64_t steps, T *buf, int64_t width) {
+#if IN_REGISTERS
+    const sorter sort = sorter_of(m);
+    if (sort && !mix) return sort(rows, at, len, buf, width);
+    if (sort) {
+        const T *mixed[SORTER_ROWS];
+        for (int64_t i = 0; i < m; i++) mixed[i] = buf + i * width;
+        return F(load)(rows, n, at, len, mix, m, buf, width) || sort(mixed, 0, len, buf, width);
+    }
+#endif
+    if (F(load)(rows, n, at, len, mix, m, buf, width)) return 1;
+    for (const int32_t *s = net; s < net + 3 * steps; s += 3)
+        F(exchange)(buf + s[0] * width, buf + s[1] * width, len, s[2]);
+    return 0;
 }
 
 /* The middle of m sorted rows; halves first, so that two huge values do not overflow. */
@@ -174,14 +202,19 @@ WIDEST static int64_t F(select)(const T *const *rows, int64_t n, int64_t lo, int
     int64_t status = DONE;
     if (!buf) return NO_MEMORY;
     T *mid = buf + m * width, *shift = mid + width;
+#if IN_REGISTERS
+    if (mode == MEDIAN && !mix && median_of(n)) {
+        status = median_of(n)(rows, lo, hi - lo, out + lo, 0) ? NON_FINITE : DONE;
+        free(buf);
+        return status;
+    }
+#endif
     for (int64_t at = lo; at < hi; at += width) {
         const int64_t len = MIN(hi - at, width);
-        if (F(load)(rows, n, at, len, mix, m, buf, width)) {
+        if (F(rank)(rows, n, at, len, mix, m, net, steps, buf, width)) {
             status = NON_FINITE; /* the caller sets the bad rows aside and comes again */
             break;
         }
-        for (const int32_t *s = net; s < net + 3 * steps; s += 3)
-            F(exchange)(buf + s[0] * width, buf + s[1] * width, len, s[2]);
         if (mode == MEDIAN) {
             F(middle)(buf, m, width, len, out + at);
         } else if (mode == TRIMMED_MEAN) {

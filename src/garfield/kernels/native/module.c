@@ -16,15 +16,12 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* One binary for all x86-64 machines: the loader picks the widest version. */
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
-#define WIDEST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define WIDEST
-#endif
+#include "widest.h"
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
+
+enum { SORTER_ROWS = 32 };
 
 enum status { DONE = 0, NON_FINITE = 1, NO_MEMORY = -1 };
 
@@ -33,11 +30,17 @@ static void *scratch(size_t bytes) {
     return posix_memalign(&p, 64, bytes ? bytes : 64) ? NULL : p;
 }
 
+/* sorters.c: the whole network in registers, for few enough float32 rows. */
+typedef int (*sorter)(const float *const *, int64_t, int64_t, float *, int64_t);
+sorter sorter_of(int64_t n);
+sorter median_of(int64_t n);
+
 #define T float
 #define BITS uint32_t
 #define EXPONENT 0x7f800000u
 #define LARGEST FLT_MAX
 #define F(name) name##_f32
+#define IN_REGISTERS 1
 #include "columns.h"
 #include "distances.h"
 #undef T
@@ -45,12 +48,14 @@ static void *scratch(size_t bytes) {
 #undef EXPONENT
 #undef LARGEST
 #undef F
+#undef IN_REGISTERS
 
 #define T double
 #define BITS uint64_t
 #define EXPONENT 0x7ff0000000000000ull
 #define LARGEST DBL_MAX
 #define F(name) name##_f64
+#define IN_REGISTERS 0
 #include "columns.h"
 #include "distances.h"
 
