@@ -1,0 +1,96 @@
+"""Batches without end, each a function of seed and step alone.
+
+An epoch is a permutation of a worker's samples, drawn from (seed, epoch); the epochs,
+one after the other, are cut into batches of one size. So a worker that restarts, or
+computes step t for the second time, or for another server, gets the same batch, and
+every sample is seen once per epoch. Same numpy, same batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from garfield.core.errors import ConfigError, InputError
+from garfield.core.types import Indices
+from garfield.data.dataset import Bytes, Dataset, Images, Labels, Split, scaled
+
+
+class Batches:
+    """A worker's share of a data set, as batches to train on."""
+
+    def __init__(
+        self,
+        images: Bytes,
+        labels: Any,
+        indices: Any,
+        batch: int,
+        seed: int | Sequence[int],
+        prepare: Callable[[Bytes], Images] = scaled,
+    ) -> None:
+        """`indices` are the share; `prepare` turns the stored images of one batch into floats.
+
+        A seed may be several numbers, say those of the run and of the worker.
+        """
+        self.images, self.labels = images, np.asarray(labels, dtype=np.int64)
+        self.indices: Indices = np.asarray(indices, dtype=np.intp)
+        self.size = batch
+        self.prepare = prepare
+        self._seed = tuple(np.atleast_1d(seed).tolist())
+        self._last: tuple[int, Indices] = (-1, self.indices)
+        if batch < 1:
+            raise ConfigError(f"A batch must hold at least 1 sample, got {batch}.")
+        if any(part < 0 for part in self._seed):
+            raise ConfigError(f"A seed must not be negative, got {seed}.")
+        self._require_share()
+
+    @classmethod
+    def of(
+        cls,
+        data: Dataset,
+        indices: Any,
+        *,
+        batch: int,
+        seed: int | Sequence[int],
+        split: Split = "train",
+    ) -> Batches:
+        """Batches of some samples of a data set, normalised as it says."""
+        return cls(data.pixels(split), data.labels(split), indices, batch, seed, data.prepare)
+
+    def batch(self, step: int) -> tuple[Images, Labels]:
+        """(batch, channels, height, width) float32 and (batch,) int64 for this step."""
+        picked = self.picked(step)
+        return self.prepare(self.images[picked]), self.labels[picked]
+
+    def picked(self, step: int) -> Indices:
+        """(batch,) the samples of this step."""
+        if step < 0:
+            raise InputError(f"Steps count from 0, got {step}.")
+        start, stop = step * self.size, (step + 1) * self.size
+        count = len(self.indices)
+        parts = [
+            self._epoch(epoch)[max(0, start - epoch * count) : stop - epoch * count]
+            for epoch in range(start // count, (stop - 1) // count + 1)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _epoch(self, epoch: int) -> Indices:
+        """This worker's samples in the order of that epoch."""
+        last, order = self._last
+        if last != epoch:
+            order = np.random.default_rng((*self._seed, epoch)).permutation(self.indices)
+            order.flags.writeable = False  # batches are views of it
+            self._last = (epoch, order)
+        return order
+
+    def _require_share(self) -> None:
+        count = len(self.labels)
+        if len(self.images) != count:
+            raise InputError(f"{len(self.images)} images but {count} labels.")
+        if self.indices.ndim != 1 or not len(self.indices):
+            raise InputError("A worker needs at least one sample, got none.")
+        low, high = self.indices.min(), self.indices.max()
+        if low < 0 or high >= count:
+            raise InputError(f"Indices run from {low} to {high}, not within 0..{count - 1}.")

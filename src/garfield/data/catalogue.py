@@ -1,0 +1,56 @@
+"""Data sets by name: `load` reads one, from the package or from a data directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from garfield.core.registry import Registry
+from garfield.data.dataset import Dataset
+from garfield.data.known import CIFAR10, DIGITS, FASHION, MNIST
+from garfield.data.shipped import digits, fashion_small
+from garfield.data.stored import data_directory, read_cifar10, read_fashion, read_mnist
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set that can be loaded, before any file is opened.
+
+    One of your own is ``DATASETS.add("mine", Source("mine", "my images", (1, 28, 28), read))``.
+    """
+
+    name: str
+    about: str
+    """One line for listings."""
+    image: tuple[int, int, int]
+    """(channels, height, width)"""
+    read: Callable[[Path], Dataset]
+    """From the data directory to the set; InputError when it is not there."""
+    ships: bool = False
+    """It lies in the package: no data directory is needed."""
+
+
+DATASETS: Registry[Source] = Registry("a data set")
+
+
+def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
+    """The data set of that name; `data_dir` is else $GARFIELD_DATA, else ~/.cache/garfield."""
+    return DATASETS[name].read(data_directory(data_dir))
+
+
+for _source in (
+    Source("digits", "1,797 handwritten digits", DIGITS.image, lambda _: digits(), ships=True),
+    Source(
+        "fashion-small",
+        "2,500 images of clothes, from Fashion-MNIST",
+        FASHION.image,
+        lambda _: fashion_small(),
+        ships=True,
+    ),
+    Source("mnist", "70,000 handwritten digits", MNIST.image, read_mnist),
+    Source("fashion", "70,000 images of clothes: Fashion-MNIST", FASHION.image, read_fashion),
+    Source("cifar10", "60,000 photographs in ten classes", CIFAR10.image, read_cifar10),
+):
+    DATASETS.add(_source.name, _source)

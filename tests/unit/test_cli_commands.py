@@ -1,0 +1,201 @@
+"""The commands, as a user or a script meets them."""
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from garfield.attacks import ATTACKS
+from garfield.cli.app import app
+from garfield.cli.shared import names
+from garfield.gars import GARS
+from garfield.report import machine
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Calls ``garfield …``; standard output and error apart."""
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
+
+
+def _json(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+# -- the command itself ---------------------------------------------------------------------
+
+
+def test_help_names_every_command_and_imports_nothing_heavy():
+    code = (
+        "import sys, garfield.cli.app as cli\n"
+        "from typer.testing import CliRunner\n"
+        "print(CliRunner().invoke(cli.app, ['--help']).output)\n"
+        "print({'numpy', 'torch', 'matplotlib'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert all(name in done.stdout for name in ("demo", "advise", "rules", "attacks", "doctor"))
+    assert done.stdout.strip().endswith("set()")
+
+
+def test_version(run):
+    assert run("--version").stdout.strip() == "garfield " + importlib.metadata.version("garfield")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["demo", "--rules", "medien"], "medien is not a rule. Did you mean median?"),
+        (["demo", "--attacks", "revers"], "revers is not an attack. Did you mean reverse?"),
+        (["demo", "--n", 3, "--f", 2], "n >= f + 2"),
+        (["demo", "--picture", "x.bmp"], ".png, .svg or .pdf"),
+        (["advise", "--n", 3, "--f", 3, "--d", 10], "0 <= f < n"),
+        (["--load", "nowhere.py", "rules"], "nowhere.py is none"),
+    ],
+)
+def test_errors_are_one_line_on_stderr_and_exit_code_2(run, words, message):
+    result = run(*words)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+
+
+# -- --load -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def user_file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import garfield\n"
+        "@garfield.gar('my-rule', needs=lambda f: 3 * f + 1, choose='[always]')\n"
+        "def my_rule(rows, *, f):\n"
+        "    return rows.median()\n"
+        "@garfield.attack('my-lie', knows='own')\n"
+        "def my_lie(view):\n"
+        "    '''Twice the truth.'''\n"
+        "    return 2 * view.own\n"
+    )
+    yield path
+    GARS.remove("my-rule")
+    ATTACKS.remove("my-lie")
+    sys.modules.pop("garfield_user_mine", None)
+
+
+def test_a_loaded_file_makes_its_rules_and_attacks_known(run, user_file):
+    listed = run("--load", user_file, "rules").stdout
+    assert "my-rule" in listed
+    assert "3f + 1" in listed
+    assert "[always]" in listed
+    attacks = {attack["name"]: attack for attack in _json(run("attacks", "--json"))}
+    assert attacks["my-lie"]["formula"] == "Twice the truth."
+
+
+def test_an_error_in_a_loaded_file_is_told_with_its_line(run, tmp_path):
+    path = tmp_path / "broken.py"
+    path.write_text("import math\nmath.nothing\n")
+    result = run("--load", path, "rules")
+    assert result.exit_code == 2
+    assert "broken.py, line 2, failed to load: AttributeError" in result.stderr
+    path.write_text("x = (\n")
+    assert "SyntaxError" in run("--load", path, "rules").stderr
+
+
+# -- listings -----------------------------------------------------------------------------------
+
+
+def test_rules_and_attacks_list_every_name(run):
+    assert all(name in run("rules").stdout for name in GARS)
+    assert all(name in run("attacks").stdout for name in ATTACKS)
+    rules = _json(run("rules", "--json"))
+    assert [rule["name"] for rule in rules] == list(GARS)
+    assert {"needs", "cost", "choose", "robust"} <= set(rules[0])
+    attacks = _json(run("attacks", "--json"))
+    assert {alias for attack in attacks for alias in (attack["name"], *attack["aliases"])} == set(
+        ATTACKS
+    )
+
+
+# -- advise ---------------------------------------------------------------------------------------
+
+
+def test_advise_prints_the_pick_and_what_the_others_need(run):
+    text = " ".join(run("advise", "--n", 14, "--f", 3, "--d", 100).stdout.split())
+    assert "Advised: mda." in text
+    assert "bulyan (needs n >= 15)" in text
+
+
+def test_advise_for_scripts_holds_times_and_reasons(run):
+    told = _json(run("advise", "--n", 15, "--f", 3, "--d", 2_000_000, "--json"))
+    assert told["recommended"] == "bulyan"
+    bulyan = told["rules"][0]
+    assert bulyan["rule"] == "bulyan"
+    assert bulyan["seconds"] > 0
+    assert told["columns_timed"] == 1_000_000
+
+
+def test_advise_without_any_admissible_rule_says_so(run):
+    text = run("advise", "--n", 5, "--f", 3, "--d", 100).stdout
+    assert "Advised: none." in text
+
+
+# -- doctor ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick_doctor(monkeypatch):
+    measured = machine.speed(columns=1_000)
+    monkeypatch.setattr(machine, "speed", lambda: measured)
+
+
+def test_doctor_tells_what_is_here_and_how_fast(run, quick_doctor):
+    told = _json(run("doctor", "--json"))
+    assert told["usable"] is True
+    assert {"python", "platform", "cores", "memory_bytes", "simd"} <= set(told["machine"])
+    assert told["kernels"] == {"loaded": True, "problem": ""}
+    assert [package["name"] for package in told["packages"]] == [
+        "numpy", "torch", "tensorflow", "matplotlib",
+    ]  # fmt: skip
+    assert told["speed"]["mean_gb_per_s"] > 0
+    assert set(told["speed"]["ratios"]) == {"average", "median", "multi-krum", "bulyan"}
+
+
+def test_doctor_gives_the_command_for_what_is_missing(run, quick_doctor, monkeypatch):
+    def version(name):
+        if name in ("torch", "tensorflow", "tensorflow-cpu", "tensorflow-macos"):
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr(machine.metadata, "version", version)
+    result = run("doctor")
+    assert result.exit_code == 0
+    assert "pip install 'garfield[torch]'" in result.stdout
+    assert "pip install 'garfield[tensorflow]'" in result.stdout
+
+
+def test_doctor_exits_with_1_when_the_core_is_unusable(run, monkeypatch):
+    def broken(name):
+        raise ImportError("no _native here")
+
+    monkeypatch.setattr(machine, "import_module", broken)
+    result = run("doctor", "--json")
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)
+    assert told["usable"] is False
+    assert told["speed"] is None
+    assert "no _native here" in told["kernels"]["problem"]
+    assert run("doctor").exit_code == 1
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+
+def test_names_are_split_at_commas_outside_brackets():
+    given = ["median, bucketing(s=3,seed=1)+krum", "mda", "median"]
+    assert names(given) == ["median", "bucketing(s=3,seed=1)+krum", "mda"]
