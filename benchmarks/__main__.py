@@ -1,0 +1,98 @@
+"""Run all benchmarks, or those named: ``python -m benchmarks aggregation --n 17 --quick``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pkgutil
+import platform
+import sys
+import time
+from importlib import import_module, metadata
+from itertools import takewhile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rich.console import Console
+
+import benchmarks
+from garfield.core.errors import GarfieldError
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def main(arguments: list[str]) -> int:
+    """Names come first, then options; an option that no named benchmark knows is refused."""
+    known = _benchmarks()
+    names = list(takewhile(lambda word: not word.startswith("-"), arguments))
+    for name in names:
+        if name not in known:
+            print(f"{name} is not a benchmark. There are: {', '.join(known)}.", file=sys.stderr)
+            return 2
+    chosen = {name: known[name] for name in names or known}
+    options = _parser(chosen).parse_args(arguments[len(names) :])
+    console = Console()
+    for name, module in chosen.items():
+        console.rule(f"[bold]{name}[/]: {module.QUESTION}")
+        machine, began = _machine(), time.perf_counter()
+        try:
+            results = module.run(options, console)
+        except GarfieldError as problem:
+            print(problem, file=sys.stderr)
+            return 2
+        path = _write(name, {"question": module.QUESTION, **machine, "results": results})
+        took = time.perf_counter() - began
+        console.print(f"{name} took {took:.0f} s. Numbers: {os.path.relpath(path)}\n")
+    return 0
+
+
+def _benchmarks() -> dict[str, ModuleType]:
+    """The modules of this folder that ask a question."""
+    names = [found.name for found in pkgutil.iter_modules(benchmarks.__path__)]
+    modules = {n: import_module(f"benchmarks.{n}") for n in names if n != "__main__"}
+    return {name: module for name, module in modules.items() if hasattr(module, "QUESTION")}
+
+
+def _parser(chosen: dict[str, ModuleType]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", usage="%(prog)s [NAME ...] [options]", allow_abbrev=False
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes and few repeats")
+    for name, module in chosen.items():
+        module.add_options(parser.add_argument_group(name, module.QUESTION))
+    return parser
+
+
+def _machine() -> dict[str, Any]:
+    packages = ("garfield", "numpy", "torch")
+    return {
+        "when": time.strftime("%Y-%m-%d %H:%M:%S%z"),
+        "cores": len(os.sched_getaffinity(0)),
+        "cpu": _cpu(),
+        "load": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "versions": {name: metadata.version(name) for name in packages},
+    }
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _write(name: str, content: dict[str, Any]) -> Path:
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    return path
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
