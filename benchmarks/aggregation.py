@@ -30,7 +30,7 @@ Inputs are standard normal, float32; every core is used. Rounds are shuffled.
 ratio         to the time of torch.mean(rows, 0), both the fastest of all calls
 as list       the same, rows given as n tensors instead of one (n, d) tensor
 ByzFL ratio   to torch.mean in ByzFL's own process; – if it has no such rule
-times faster  ByzFL ratio / ratio
+times faster  ByzFL ratio / ratio; ? where other processes disturbed either
 extra memory  peak beyond the input, result included; 1 is a vector (4d bytes)
 """
 

@@ -27,6 +27,8 @@ class Byzfl:
     ms: float | None = None
     mean_ms: float | None = None
     """Of torch.mean in its own process, around the rule's calls."""
+    others: float = 0.0
+    """The share of the machine that other processes took meanwhile."""
     note: str = ""
     """What stands in place of a time: skipped, fails, ..."""
     why: str = ""
@@ -98,13 +100,14 @@ def cell_table(cell: Cell) -> Table:
         table.add_row(name, _number(ms / cell.mean_ms), _ms(ms), style="dim")
     for line in cell.lines:
         theirs = cell.byzfl_ratio(line)
+        doubt = " ?" if theirs and max(cell.others, line.byzfl.others) > QUIET else ""
         table.add_row(
             line.rule,
             _number(line.ratio),
             _ms(line.ms),
             _number(line.list_ratio),
-            line.byzfl.note or _number(theirs),
-            _number(theirs and theirs / line.ratio),
+            line.byzfl.note or _number(theirs) + doubt,
+            _number(theirs and theirs / line.ratio) + doubt,
             _number(line.extra_bytes and line.extra_bytes / (4 * cell.d)),
         )
     return table

@@ -48,6 +48,7 @@ def over_columns(work: Callable[[int, int], Result], d: int) -> list[Result]:
         return [work(lo, hi) for lo, hi in parts]
     results: list[Result | None] = [None] * len(parts)
     todo = deque(range(len(parts)))
+    job = [work]  # emptied at the end: a cancelled helper, still queued, must not keep it alive
 
     def drain() -> None:
         while True:
@@ -55,7 +56,7 @@ def over_columns(work: Callable[[int, int], Result], d: int) -> list[Result]:
                 part = todo.popleft()
             except IndexError:
                 return
-            results[part] = work(*parts[part])
+            results[part] = job[0](*parts[part])
 
     pool = _shared_pool()
     futures = [pool.submit(drain) for _ in range(helpers)]
@@ -66,6 +67,7 @@ def over_columns(work: Callable[[int, int], Result], d: int) -> list[Result]:
         for future in futures:
             if not future.cancel():  # one that never started has nothing left to do
                 future.result()
+        job.clear()
     return results  # type: ignore[return-value]  # every part has been worked
 
 
