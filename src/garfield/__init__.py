@@ -15,36 +15,50 @@ if TYPE_CHECKING:
     from garfield.core.errors import (
         BoundError,
         ConfigError,
+        DivergedError,
         GarfieldError,
         InputError,
         MissingDependency,
+        QuorumError,
         UnknownName,
     )
     from garfield.gars import GARS, Aggregator, Explained, Rule, chain, gar, init
     from garfield.gars import GARS as GARs  # noqa: N811 (the thesis spells it both ways)
     from garfield.gars.variance import variance_condition
     from garfield.kernels import set_threads
+    from garfield.launch.local import run_locally
+    from garfield.nodes.byzantine import ByzantineServer, ByzantineWorker, Plan
+    from garfield.nodes.server import Server, contract
+    from garfield.nodes.worker import Worker
     from garfield.preaggregation import STAGES, Stage, stage
+    from garfield.transport.connect import connect
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "garfield.attacks": ("ATTACKS", "Attack", "View", "attack"),
     "garfield.core.errors": (
-        "BoundError", "ConfigError", "GarfieldError", "InputError", "MissingDependency",
-        "UnknownName",
+        "BoundError", "ConfigError", "DivergedError", "GarfieldError", "InputError",
+        "MissingDependency", "QuorumError", "UnknownName",
     ),
     "garfield.gars": ("GARS", "Aggregator", "Explained", "Rule", "chain", "gar", "init"),
     "garfield.gars.variance": ("variance_condition",),
     "garfield.kernels": ("set_threads",),
+    "garfield.launch.local": ("run_locally",),
+    "garfield.nodes.byzantine": ("ByzantineServer", "ByzantineWorker", "Plan"),
+    "garfield.nodes.server": ("Server", "contract"),
+    "garfield.nodes.worker": ("Worker",),
     "garfield.preaggregation": ("STAGES", "Stage", "stage"),
+    "garfield.transport.connect": ("connect",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "ATTACKS", "GARS", "STAGES", "Aggregator", "Attack", "BoundError", "ConfigError", "Explained",
-    "GARs", "GarfieldError", "InputError", "MissingDependency", "Rule", "Stage", "UnknownName",
-    "View", "attack", "chain", "gar", "init", "set_threads", "stage", "variance_condition",
+    "ATTACKS", "GARS", "STAGES", "Aggregator", "Attack", "BoundError", "ByzantineServer",
+    "ByzantineWorker", "ConfigError", "DivergedError", "Explained", "GARs", "GarfieldError",
+    "InputError", "MissingDependency", "Plan", "QuorumError", "Rule", "Server", "Stage",
+    "UnknownName", "View", "Worker", "attack", "chain", "connect", "contract", "gar", "init",
+    "run_locally", "set_threads", "stage", "variance_condition",
 ]  # fmt: skip
 
 

@@ -38,7 +38,8 @@ def test_help_names_every_command_and_imports_nothing_heavy():
         "print({'numpy', 'torch', 'matplotlib'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert all(name in done.stdout for name in ("demo", "advise", "rules", "attacks", "doctor"))
+    commands = "demo train node certs data resilience advise rules attacks doctor".split()
+    assert all(name in done.stdout for name in commands)
     assert done.stdout.strip().endswith("set()")
 
 
@@ -49,10 +50,10 @@ def test_version(run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["demo", "--rules", "medien"], "medien is not a rule. Did you mean median?"),
-        (["demo", "--attacks", "revers"], "revers is not an attack. Did you mean reverse?"),
-        (["demo", "--n", 3, "--f", 2], "n >= f + 2"),
-        (["demo", "--picture", "x.bmp"], ".png, .svg or .pdf"),
+        (["resilience", "--rules", "medien"], "medien is not a rule. Did you mean median?"),
+        (["resilience", "--attacks", "revers"], "revers is not an attack. Did you mean reverse?"),
+        (["resilience", "--n", 3, "--f", 2], "n >= f + 2"),
+        (["resilience", "--picture", "x.bmp"], ".png, .svg or .pdf"),
         (["advise", "--n", 3, "--f", 3, "--d", 10], "0 <= f < n"),
         (["--load", "nowhere.py", "rules"], "nowhere.py is none"),
     ],

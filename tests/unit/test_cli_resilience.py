@@ -1,4 +1,4 @@
-"""The demo on a tiny setting: real gradients of a real model."""
+"""The table of rules and attacks on a tiny setting: real gradients of a real model."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from garfield.cli.app import app
 
 pytest.importorskip("torch")
 
-_TINY = ("demo", "--n", "7", "--f", "2", "--rounds", "1")
+_TINY = ("resilience", "--n", "7", "--f", "2", "--rounds", "1")
 _RULES = ("--rules", "average,median,bulyan", "--rules", "nnm+trimmed-mean")
 _ATTACKS = ("--attacks", "reverse,nan,label-flip")
 
@@ -53,7 +53,7 @@ def test_numbers_and_words_come_along(told):
 
 
 def test_the_table_and_the_picture(tmp_path):
-    path = tmp_path / "demo.png"
+    path = tmp_path / "errors.png"
     result = CliRunner().invoke(app, [*_TINY, *_RULES, *_ATTACKS, "--picture", str(path)])
     assert result.exit_code == 0, result.output
     assert path.stat().st_size > 10_000
@@ -61,7 +61,7 @@ def test_the_table_and_the_picture(tmp_path):
     assert "ruin the plain average" in result.stdout
 
 
-def test_without_torch_the_demo_says_how_to_get_it(monkeypatch):
+def test_without_torch_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     result = CliRunner().invoke(app, [*_TINY, *_RULES, *_ATTACKS])
     assert result.exit_code == 2

@@ -234,8 +234,7 @@ class TestWhatIsMissingOrDamaged:
         with pytest.raises(InputError) as raised:
             load("mnist", tmp_path)
         message = str(raised.value)
-        assert f"Looked in {tmp_path}/mnist for train-images-idx3-ubyte" in message
-        assert f"in {tmp_path}/MNIST/raw" in message
+        assert f"Looked in {tmp_path}/mnist and {tmp_path}/MNIST/raw for train-images" in message
         assert f"garfield data fetch mnist --to {tmp_path}" in message
         assert "storage.googleapis.com" in message
 
@@ -243,7 +242,7 @@ class TestWhatIsMissingOrDamaged:
         contents = idx_files()
         del contents["t10k-labels-idx1-ubyte"]
         write(tmp_path / "mnist", contents)
-        with pytest.raises(InputError, match=r"/mnist, which lacks t10k-labels-idx1-ubyte;"):
+        with pytest.raises(InputError, match=r"/mnist \(which lacks t10k-labels-idx1-ubyte\)"):
             load("mnist", tmp_path)
 
     def test_the_pickled_version_of_cifar_is_never_opened(self, tmp_path):
@@ -316,7 +315,7 @@ class Site:
         site = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):  # noqa: N802
+            def do_GET(self):
                 site.requests.append(self.path)
                 if self.path in site.redirects:
                     self.send_response(302)
@@ -477,7 +476,7 @@ class TestFetching:
         site.redirects["/near"] = f"{site.url}/here"
         site.contents["/here"] = b"x"
         away = Download((f"{site.url}/moved",), piece("x", b"x"))
-        with pytest.raises(InputError, match="could not be fetched"):
+        with pytest.raises(InputError, match=r"it redirects to ftp://127\.0\.0\.1:1/x, which is"):
             fetch("set", tmp_path, downloads={"set": [away]}, timeout_s=1.0)
         near = Download((f"{site.url}/near",), piece("x", b"x"))
         fetch("set", tmp_path, downloads={"set": [near]})
@@ -521,9 +520,10 @@ def link(name, target, kind=tarfile.SYMTYPE):
 
 class TestHostileArchives:
     @pytest.mark.parametrize(
-        "name", ["../escaped", "/tmp/garfield-escaped", "cifar-10-batches-bin/../../escaped"]
+        "name", ["../escaped", "{outside}/escaped", "cifar-10-batches-bin/../../escaped"]
     )
     def test_names_that_lead_outside_are_not_followed(self, site, tmp_path, name):
+        name = name.format(outside=tmp_path)
         downloads = publish_cifar(site, [(name, b"gotcha"), *good_members()])
         fetch("cifar10", tmp_path / "data", downloads=downloads)
         assert len(tree(tmp_path)) == 6
@@ -550,14 +550,13 @@ class TestHostileArchives:
     def test_a_member_larger_than_expected_is_cut_off(self, site, tmp_path):
         members = good_members()
         members[0] = (members[0][0], bytes(10_000_000))
-        with pytest.raises(InputError, match="data_batch_1.bin should end after 18438 bytes"):
+        with pytest.raises(InputError, match=r"data_batch_1\.bin should end after 18438 bytes"):
             fetch("cifar10", tmp_path, downloads=publish_cifar(site, members))
         assert tree(tmp_path) == []
 
     def test_an_archive_that_lacks_a_member_or_is_none_is_refused(self, site, tmp_path):
         with pytest.raises(InputError, match=r"lacks cifar-10-batches-bin/test_batch\.bin"):
             fetch("cifar10", tmp_path, downloads=publish_cifar(site, good_members()[:-1]))
-        site.contents["/cifar.tar.gz"] = b"not an archive"
         download = publish_cifar(site, good_members())["cifar10"][0]
         site.contents["/cifar.tar.gz"] = b"not an archive"
         broken = Download(download.urls, piece("x.tar.gz", b"not an archive"), download.members)

@@ -18,7 +18,9 @@ def named(text):
 
 
 def test_every_rule_stands_in_the_table_with_its_bound():
-    rows = {row.split("`")[1]: row for row in section("Rules").splitlines() if row.startswith("| `")}
+    rows = {
+        row.split("`")[1]: row for row in section("Rules").splitlines() if row.startswith("| `")
+    }
     assert set(rows) == set(GARS)
     for name, rule in GARS.items():
         if rule.robust:

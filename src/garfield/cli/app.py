@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from garfield.cli import advise, demo, doctor, listings
+from garfield.cli import advise, certs, data, demo, doctor, listings, node, resilience, train
 from garfield.cli.loading import load
-from garfield.core.errors import GarfieldError
+from garfield.core.errors import DivergedError, GarfieldError, QuorumError
 
 
 class Commands(TyperGroup):
-    """Shows errors of ours as one line; exit code 2, as for a misspelt option."""
+    """Shows errors of ours as one line; exit code 2, as for a misspelt option, or 1 for a run."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -22,7 +22,8 @@ class Commands(TyperGroup):
         except GarfieldError as error:
             line = " ".join(str(error).split())
             typer.secho(f"Error: {line}", fg=typer.colors.RED, err=True)
-            raise typer.Exit(2) from None
+            ran = isinstance(error, (QuorumError, DivergedError))
+            raise typer.Exit(1 if ran else 2) from None
 
 
 app = typer.Typer(
@@ -30,7 +31,8 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     add_completion=False,
-    epilog="Exit codes: 0 done, 1 failed, 2 a setting is wrong or a part is not installed.",
+    epilog="Exit codes: 0 done, 1 failed, 2 a setting is wrong or a part is not installed, "
+    "130 interrupted.",
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -66,6 +68,11 @@ def garfield(
 
 
 app.command()(demo.demo)
+app.command()(train.train)
+app.command()(node.node)
+app.command()(certs.certs)
+app.add_typer(data.app)
+app.command()(resilience.resilience)
 app.command()(advise.advise)
 app.command()(listings.rules)
 app.command()(listings.attacks)

@@ -1,4 +1,4 @@
-"""`garfield demo`: every rule under every attack, on gradients of a real model."""
+"""`garfield resilience`: every rule under every attack, on gradients of a real model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHAINS = ("nnm+multi-krum", "nnm+trimmed-mean")
 _KNOWING = ("nothing", "own", "all")
 
 
-def demo(
+def resilience(
     n: Annotated[int, typer.Option("--n", help="Workers, attackers included.")] = 17,
     f: Annotated[int, typer.Option("--f", help="Attackers among them.")] = 3,
     rules: Annotated[

@@ -4,11 +4,13 @@ GarfieldError
 ├── ConfigError          a setting is wrong; nothing has started
 │   ├── UnknownName      no rule, attack or parameter of that name (also a KeyError)
 │   └── BoundError       n is too small for f
+├── QuorumError          too few valid replies; says who was silent, and why
+├── DivergedError        the model is no longer finite: training has failed
 ├── InputError           the vectors handed over cannot be aggregated (also a ValueError)
 └── MissingDependency    an optional part is not installed (also an ImportError)
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 
@@ -34,6 +36,18 @@ class UnknownName(ConfigError, KeyError):  # noqa: N818 (a name, not an accident
 
 class BoundError(ConfigError):
     """A rule cannot tolerate f faults among n inputs."""
+
+
+class QuorumError(GarfieldError):
+    """Fewer peers than needed gave a valid reply in time; `silent` says who, and why."""
+
+    def __init__(self, message: str, silent: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.silent = silent or {}
+
+
+class DivergedError(GarfieldError):
+    """A model is NaN or infinite: what lies do to averaging, or too high a learning rate."""
 
 
 class InputError(GarfieldError, ValueError):

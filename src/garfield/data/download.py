@@ -12,13 +12,12 @@ import hashlib
 import os
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from http.client import HTTPException
+from collections.abc import Callable, Mapping, Sequence
+from http.client import HTTPException, HTTPMessage
 from pathlib import Path
 from typing import IO, TypeAlias
 from urllib.parse import urlsplit
-from urllib.request import urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from garfield.core.errors import ConfigError, InputError, UnknownName
 from garfield.data.catalogue import DATASETS
@@ -56,16 +55,19 @@ def fetch(
 
 def _get(download: Download, root: Path, timeout_s: float, progress: Progress) -> None:
     """From the first address that sends the right bytes."""
-    problems = []
+    opener, problems = build_opener(_SameScheme), []
     for url in download.urls:
         try:
-            with _opened(url, timeout_s) as content:
+            with opener.open(url, timeout=timeout_s) as content:
                 _write(root, download.file, content, progress)
             break
         except (InputError, OSError, HTTPException) as problem:
             problems.append(f"{url}: {problem}")
     else:
-        raise InputError(f"{download.file.path} could not be fetched. {'; '.join(problems)}.")
+        raise InputError(
+            f"{download.file.path} could not be fetched. {'; '.join(problems)}. "
+            "Check the network and try again: what has arrived is kept."
+        )
     if download.members:
         archive = root / download.file.path
         try:
@@ -74,12 +76,15 @@ def _get(download: Download, root: Path, timeout_s: float, progress: Progress) -
             archive.unlink()
 
 
-@contextmanager
-def _opened(url: str, timeout_s: float) -> Iterator[IO[bytes]]:
-    with urlopen(url, timeout=timeout_s) as response:
-        if urlsplit(response.url).scheme != urlsplit(url).scheme:
-            raise InputError(f"was redirected to {response.url}")
-        yield response
+class _SameScheme(HTTPRedirectHandler):
+    """Follows redirects, but never from https to anything less."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        if urlsplit(newurl).scheme != urlsplit(req.full_url).scheme:
+            raise InputError(f"it redirects to {newurl}, which is refused")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _unpack(archive: Path, root: Path, members: Mapping[str, Piece], progress: Progress) -> None:

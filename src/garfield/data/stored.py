@@ -53,21 +53,20 @@ def read_cifar10(root: Path) -> Dataset:
     arrays = root / "cifar10/cifar10.npz"
     if arrays.is_file():
         return _made(CIFAR10, arrays, cifar.read_arrays(arrays))
-    places = [_looked_in(folder, batches) for folder in folders]
-    error = _missing("cifar10", root, [*places, f"for {arrays}"])
+    error = _missing("cifar10", root, folders, batches, f", and for {arrays}")
     if any((base / _PICKLED).is_dir() for base in (root, root / "cifar10")):
         error = f"{error} {_PICKLED} is there, but pickled, and nothing is unpickled here."
     raise InputError(error)
 
 
-def _idx_set(name: str, root: Path, folders: Sequence[str], kind: Kind) -> Dataset:
+def _idx_set(name: str, root: Path, places: Sequence[str], kind: Kind) -> Dataset:
+    folders = [root / place for place in places]
     files = [file for file, _ in _IDX_FILES]
-    for folder in (root / folder for folder in folders):
+    for folder in folders:
         if not _lacking(folder, files):
             arrays = [read_idx(_present(folder / file), magic) for file, magic in _IDX_FILES]
             return _made(kind, folder, arrays)
-    places = [_looked_in(root / folder, files) for folder in folders]
-    raise InputError(_missing(name, root, places))
+    raise InputError(_missing(name, root, folders, files))
 
 
 def _made(kind: Kind, origin: Path, arrays: Sequence[Bytes]) -> Dataset:
@@ -86,16 +85,17 @@ def _lacking(folder: Path, files: Sequence[str]) -> list[str]:
     return [file for file in files if not _present(folder / file).is_file()]
 
 
-def _looked_in(folder: Path, files: Sequence[str]) -> str:
-    lacking = _lacking(folder, files)
-    if len(lacking) < len(files):
-        return f"in {folder}, which lacks {', '.join(lacking)}"
-    return f"in {folder} for {', '.join(files)}"
-
-
-def _missing(name: str, root: Path, places: Sequence[str]) -> str:
-    sites = " or ".join(sorted({url for file in DOWNLOADS[name] for url in file.sites}))
+def _missing(
+    name: str, root: Path, folders: Sequence[Path], files: Sequence[str], or_else: str = ""
+) -> str:
+    """Where what was looked for, and how to get it."""
+    places = []
+    for folder in folders:
+        lacking = _lacking(folder, files)
+        partly = len(lacking) < len(files)
+        places.append(f"{folder} (which lacks {', '.join(lacking)})" if partly else str(folder))
+    sites = " or ".join(sorted({site for file in DOWNLOADS[name] for site in file.sites}))
     return (
-        f"{name} is not in {root}. Looked {'; '.join(places)}. "
-        f"Get it with: garfield data fetch {name} --to {root} (from {sites})."
+        f"{name} is not in {root}. Looked in {' and '.join(places)} for {', '.join(files)}"
+        f"{or_else}. Get it with: garfield data fetch {name} --to {root} (from {sites})."
     )

@@ -66,13 +66,17 @@ class Speed:
 _WANTED = (
     # distributions, first installed counts; what it gives; command
     (("numpy",), "the core: rules, pre-aggregations, attacks", "pip install garfield"),
-    (("torch",), "torch tensors, GPUs, `garfield demo`", "pip install 'garfield[torch]'"),
+    (("torch",), "torch tensors, GPUs, `garfield train`", "pip install 'garfield[torch]'"),
     (
         ("tensorflow", "tensorflow-cpu", "tensorflow-macos"),
         "tensorflow tensors",
         "pip install 'garfield[tensorflow]'",
     ),
-    (("matplotlib",), "pictures: `garfield demo --picture`", "pip install 'garfield[plots]'"),
+    (
+        ("matplotlib",),
+        "pictures: `garfield train`, `garfield resilience --picture`",
+        "pip install 'garfield[plots]'",
+    ),
 )
 
 

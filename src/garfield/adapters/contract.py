@@ -1,0 +1,46 @@
+"""What a node needs of a model, whatever framework it is written in.
+
+A model is one flat float32 vector: its trainable parameters first (`size` of
+them), then its float buffers such as batch-norm statistics (`tail`). Gradients
+have the same layout, the tail being the buffers after the forward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+FlatVector = npt.NDArray[np.float32]
+Batch = tuple[Any, Any]
+"""Inputs and targets, as the framework takes them."""
+
+
+class Adapter(Protocol):
+    """A model, its loss and, at a server, its optimizer."""
+
+    size: int
+    tail: int
+
+    def read(self, out: FlatVector) -> None:
+        """Write parameters and buffers into `out`, of length size + tail."""
+
+    def write(self, vector: FlatVector) -> None:
+        """Take parameters and buffers from `vector`."""
+
+    def gradient(self, batch: Batch, out: FlatVector) -> float:
+        """Gradient of the loss on a batch, and the buffers after it, into `out`; the loss."""
+
+    def step(self, gradient: FlatVector) -> None:
+        """Let the optimizer take a step along a gradient of length `size`."""
+
+    def evaluate(self, batches: Iterable[Batch]) -> tuple[float, float]:
+        """Share of right predictions and mean loss, in evaluation mode."""
+
+    def state(self) -> Mapping[str, Any]:
+        """Optimizer and schedule, for a checkpoint."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The reverse of `state`."""

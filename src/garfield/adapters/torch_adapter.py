@@ -1,0 +1,144 @@
+"""A torch.nn.Module as one flat vector.
+
+Parameters and gradients are laid out as views of two flat buffers, so that
+reading or writing a model is a single copy, and the backward pass writes
+straight into the vector that travels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from garfield.adapters.contract import Batch, FlatVector
+from garfield.core.errors import ConfigError
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class TorchAdapter:
+    """Implements `Adapter` for PyTorch, on the device that the module is on."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        scheduler: Any = None,
+    ) -> None:
+        self.module, self.loss = module, loss or nn.CrossEntropyLoss()
+        self.optimizer, self.scheduler = optimizer, scheduler
+        self._parameters = [p for p in module.parameters() if p.requires_grad]
+        self._buffers = [b for b in module.buffers() if b.is_floating_point()]
+        self._variances = {id(b) for name, b in module.named_buffers() if name.endswith("var")}
+        self._check()
+        self.size = sum(p.numel() for p in self._parameters)
+        self.tail = sum(b.numel() for b in self._buffers)
+        self.device = self._parameters[0].device
+        self._flat = torch.empty(self.size, device=self.device)
+        self._grad = torch.zeros(self.size, device=self.device)
+        self._lay_out()
+
+    def read(self, out: FlatVector) -> None:
+        self._into(out[: self.size], self._flat)
+        self._read_buffers(out[self.size :])
+
+    def write(self, vector: FlatVector) -> None:
+        with torch.no_grad():
+            _fill(self._flat, vector[: self.size])
+            at = self.size
+            for buffer in self._buffers:
+                _fill(buffer, vector[at : at + buffer.numel()].reshape(buffer.shape))
+                if id(buffer) in self._variances:
+                    buffer.clamp_(min=0.0)  # whatever was sent: a root will be taken of it
+                at += buffer.numel()
+
+    def gradient(self, batch: Batch, out: FlatVector) -> float:
+        inputs, targets = (_tensor(part, self.device) for part in batch)
+        self.module.train()
+        self._grad.zero_()
+        loss = self.loss(self.module(inputs), targets)
+        loss.backward()
+        self._into(out[: self.size], self._grad)
+        self._read_buffers(out[self.size :])
+        return float(loss.detach())
+
+    def step(self, gradient: FlatVector) -> None:
+        if self.optimizer is None:
+            raise ConfigError("A server needs an optimizer. Pass one over the model's parameters.")
+        _fill(self._grad, gradient)
+        self.optimizer.step()
+        if self.scheduler is not None:
+            self.scheduler.step()
+
+    @torch.no_grad()
+    def evaluate(self, batches: Iterable[Batch]) -> tuple[float, float]:
+        self.module.eval()
+        right = count = 0
+        loss = 0.0
+        for batch in batches:
+            inputs, targets = (_tensor(part, self.device) for part in batch)
+            outputs = self.module(inputs)
+            right += int((outputs.argmax(dim=1) == targets).sum())
+            loss += float(self.loss(outputs, targets)) * len(targets)
+            count += len(targets)
+        return right / max(count, 1), loss / max(count, 1)
+
+    def state(self) -> Mapping[str, Any]:
+        parts = {"optimizer": self.optimizer, "scheduler": self.scheduler}
+        return {name: part.state_dict() for name, part in parts.items() if part is not None}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        parts = {"optimizer": self.optimizer, "scheduler": self.scheduler}
+        for name, part in parts.items():
+            if part is not None and name in state:
+                part.load_state_dict(state[name])
+
+    # -- layout -------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if not self._parameters:
+            raise ConfigError("The model has no trainable parameters.")
+        for name, parameter in self.module.named_parameters():
+            if parameter.requires_grad and parameter.dtype != torch.float32:
+                raise ConfigError(
+                    f"Parameter {name} is {parameter.dtype}. Vectors travel as float32: "
+                    "call model.float() first."
+                )
+
+    def _lay_out(self) -> None:
+        """Make every parameter and its gradient a view of the flat buffers."""
+        at = 0
+        with torch.no_grad():
+            for parameter in self._parameters:
+                part = slice(at, at + parameter.numel())
+                self._flat[part] = parameter.detach().reshape(-1)
+                parameter.data = self._flat[part].view(parameter.shape)
+                parameter.grad = self._grad[part].view(parameter.shape)
+                at += parameter.numel()
+
+    def _read_buffers(self, out: FlatVector) -> None:
+        at = 0
+        for buffer in self._buffers:
+            self._into(out[at : at + buffer.numel()], buffer.reshape(-1))
+            at += buffer.numel()
+
+    @staticmethod
+    def _into(out: FlatVector, tensor: Tensor) -> None:
+        torch.from_numpy(out).copy_(tensor.detach())
+
+
+def _fill(tensor: Tensor, values: FlatVector) -> None:
+    if tensor.device.type == "cpu":
+        np.copyto(tensor.detach().numpy(), values)  # torch would warn of read-only values
+    else:
+        tensor.copy_(torch.tensor(values))
+
+
+def _tensor(part: Any, device: torch.device) -> Tensor:
+    tensor = part if isinstance(part, Tensor) else torch.from_numpy(np.asarray(part))
+    return tensor.to(device, non_blocking=True)

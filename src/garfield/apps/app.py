@@ -1,0 +1,122 @@
+"""What an application is: a server's loop, a kind of worker, and bounds on the numbers.
+
+The loops use the methods of `Server` alone and hold no setting of their own;
+`Run` carries the rules and quorums that a user chose.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from garfield.core.errors import ConfigError
+from garfield.core.registry import Registry
+from garfield.gars import Explained, Rule
+from garfield.nodes.server import Rows, Server
+from garfield.nodes.worker import Worker
+
+APPS: Registry[App] = Registry("an application")
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """How many there are of each, and how many of them may be faulty."""
+
+    n_w: int
+    f_w: int = 0
+    n_ps: int = 1
+    f_ps: int = 0
+    synchronous: bool = True
+
+    @property
+    def q_w(self) -> int:
+        """How many gradients a server asks for."""
+        return self.n_w if self.synchronous else self.n_w - self.f_w
+
+    @property
+    def q_ps(self) -> int:
+        """How many models a node asks for."""
+        return self.n_ps if self.synchronous else self.n_ps - self.f_ps
+
+
+@dataclass
+class Run:
+    """One server's run of an application: its rules, its quorums, its record."""
+
+    steps: int
+    numbers: Numbers
+    gar: Rule
+    model_gar: Rule
+    contractions: int = 0
+    """Contraction rounds a step, for peers whose data differ."""
+    after_step: Callable[[Server, Run], None] = lambda server, run: None
+    explained: Explained | None = field(default=None, init=False)
+    """Who was trusted with the last gradient."""
+    aggregation_s: float = field(default=0.0, init=False)
+
+    def join_gradients(self, gradients: Rows) -> Any:
+        """The workers' gradients, by the run's rule."""
+        started = time.perf_counter()
+        self.explained = self.gar(gradients=gradients, f=self.numbers.f_w, explain=True)
+        self.aggregation_s += time.perf_counter() - started
+        return self.explained.vector
+
+    def join_models(self, models: Rows) -> Any:
+        """The servers' models, by the run's rule for models."""
+        started = time.perf_counter()
+        model = self.model_gar(gradients=models, f=self.numbers.f_ps)
+        self.aggregation_s += time.perf_counter() - started
+        return model
+
+
+@dataclass(frozen=True)
+class App:
+    """An application, by name."""
+
+    name: str
+    loop: Callable[[Server, Run], None]
+    worker: type[Worker]
+    several_servers: bool
+    peers: bool
+    """Every node is server and worker at once."""
+    robust: bool
+    check: Callable[[Numbers, Rule, Rule], None]
+    """Raises BoundError or ConfigError for numbers that the rules cannot bear."""
+    summary: str
+
+    def __repr__(self) -> str:
+        return f"<application {self.name}>"
+
+
+def app(
+    name: str,
+    *,
+    check: Callable[[Numbers, Rule, Rule], None],
+    worker: type[Worker] = Worker,
+    several_servers: bool = False,
+    peers: bool = False,
+    robust: bool = True,
+) -> Callable[[Callable[[Server, Run], None]], Callable[[Server, Run], None]]:
+    """Register a server's loop as an application; its docstring's first line is the summary."""
+
+    def register(loop: Callable[[Server, Run], None]) -> Callable[[Server, Run], None]:
+        summary = (loop.__doc__ or "").partition("\n")[0]
+        APPS.add(name, App(name, loop, worker, several_servers, peers, robust, check, summary))
+        return loop
+
+    return register
+
+
+def one_server(numbers: Numbers, gar: Rule, model_gar: Rule) -> None:
+    """A single server, trusted, and enough workers for the rule."""
+    if numbers.n_ps != 1 or numbers.f_ps:
+        raise ConfigError(f"This application has one trusted server, got {numbers.n_ps}.")
+    gar.check(numbers.q_w, numbers.f_w)
+
+
+def servers_and_workers(numbers: Numbers, gar: Rule, model_gar: Rule) -> None:
+    """Enough of both for the rows that each rule will really get."""
+    gar.check(numbers.q_w, numbers.f_w)
+    model_gar.check(numbers.q_ps, numbers.f_ps)

@@ -1,0 +1,68 @@
+"""Crash-tolerant: replicated servers, averaging, a primary (thesis 3.6.2).
+
+Every server averages the gradients of all workers that answer; workers take
+the model from the primary alone, and from the next server once the primary has
+been silent for a time-out. The new primary's model may be older than that of
+the crashed one; learning converges all the same. Lies are not survived.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from garfield.apps.app import Numbers, Run, app
+from garfield.core.errors import ConfigError, QuorumError
+from garfield.gars import Rule
+from garfield.nodes.server import Server
+from garfield.nodes.worker import Worker
+from garfield.transport.contract import Key
+
+
+class PrimaryWorker(Worker):
+    """Follows one server, and the next when that one falls silent."""
+
+    def __init__(self, *worker: Any, **named: Any) -> None:
+        super().__init__(*worker, **named)
+        self.primary = 0
+        self._in_all = self.waits
+        self.waits = replace(self.waits, give_up_s=self.waits.timeout_s)
+
+    def follow(self) -> None:
+        key, length = Key("model", self.step), self.model.size + self.model.tail
+        deadline = self.clock() + self._in_all.give_up_s
+        while True:
+            server = self.servers[self.primary]
+            try:
+                found = self.gather([server], key, length=length, quorum=1, f=0).rows[0]
+                break
+            except QuorumError:
+                if self.clock() >= deadline:
+                    raise
+                self.primary = (self.primary + 1) % len(self.servers)
+        assert found is not None  # one of one
+        self.compute(self.step, found)
+        self.step += 1
+
+
+def _a_server_survives(numbers: Numbers, gar: Rule, model_gar: Rule) -> None:
+    if not numbers.synchronous:
+        raise ConfigError("crash-tolerant assumes synchrony: a time-out means a crash.")
+    if numbers.n_ps < numbers.f_ps + 1:
+        raise ConfigError(
+            f"crash-tolerant needs {numbers.f_ps + 1} servers to survive {numbers.f_ps} "
+            f"crashes, got {numbers.n_ps}."
+        )
+
+
+@app(
+    "crash-tolerant",
+    check=_a_server_survives,
+    worker=PrimaryWorker,
+    several_servers=True,
+    robust=False,
+)
+def crash_tolerant(ps: Server, run: Run) -> None:
+    """Replicated servers, averaging, fail-over: survives crashes, not lies."""
+    for t in ps.steps(run.steps):
+        gradients = ps.get_gradients(t, run.numbers.n_w)
+        ps.update_model(run.join_gradients(gradients))
+        run.after_step(ps, run)

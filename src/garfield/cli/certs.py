@@ -1,0 +1,57 @@
+"""`garfield certs`: an authority, and a certificate for every node of a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from garfield.cli.shared import names
+from garfield.core.errors import ConfigError
+
+
+def certs(
+    cluster: Annotated[
+        Path | None, typer.Option(metavar="FILE.toml", help="Make them for the nodes named there.")
+    ] = None,
+    node_names: Annotated[
+        list[str] | None,
+        typer.Option("--names", help="Or for these, with commas: server-0,worker-0,worker-1."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to. [tls of the cluster's file]")
+    ] = None,
+    days: Annotated[float, typer.Option(help="How long they are valid.")] = 365.0,
+) -> None:
+    """Make certificates, so that nobody can pose as a node of the cluster.
+
+    Each machine gets ca.pem and its own node's .pem and .key. ca.key can make new nodes: it
+    stays where it was made.
+    """
+    from garfield.transport.certs import make
+
+    roles, directory = _wanted(cluster, node_names, out)
+    make(directory, roles, valid_days=days)
+    typer.echo(f"{len(roles)} certificates and their authority are in {directory}/.")
+    typer.echo("Give each machine ca.pem and the .pem and .key of its own nodes; keep ca.key here.")
+
+
+def _wanted(
+    cluster: Path | None, texts: list[str] | None, out: Path | None
+) -> tuple[dict[str, str], Path]:
+    """Role by name, and where the files go."""
+    if (cluster is None) == (texts is None):
+        raise ConfigError("Say for whom: either --cluster FILE.toml or --names.")
+    if cluster is None:
+        roles = {name: name.rpartition("-")[0] or "node" for name in names(texts or [])}
+        tls = None
+    else:
+        from garfield.launch.cluster import read_cluster
+
+        found = read_cluster(cluster)
+        roles, tls = found.roles, found.tls
+    directory = out or tls
+    if directory is None:
+        raise ConfigError("Say where to put them: --out DIR.")
+    return roles, directory

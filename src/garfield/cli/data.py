@@ -1,0 +1,83 @@
+"""`garfield data`: which data sets there are, and how to get them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from garfield.cli.shared import AsJson, console, print_json
+
+app = typer.Typer(name="data", no_args_is_help=True, help="List data sets, and fetch them.")
+
+DataDirectory = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="[$GARFIELD_DATA, else ~/.cache/garfield]")
+]
+
+
+@app.command("list")
+def list_sets(to: DataDirectory = None, as_json: AsJson = False) -> None:
+    """List the data sets, and say which are here."""
+    from rich import box
+    from rich.table import Table
+
+    from garfield.data import DATASETS
+
+    rows: list[dict[str, Any]] = [
+        {"name": name, "about": source.about, "image": list(source.image), "here": _here(name, to)}
+        for name, source in DATASETS.items()
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for heading in ("data set", "what it holds", "image", "here"):
+        table.add_column(heading)
+    for row in rows:
+        shape = "×".join(map(str, row["image"]))
+        here = "yes" if row["here"] else f"no: garfield data fetch {row['name']}"
+        table.add_row(row["name"], row["about"], shape, here)
+    console().print(table)
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="Which one: mnist, fashion, cifar10.")],
+    to: DataDirectory = None,
+) -> None:
+    """Download a data set from where it is published; what arrives is checked."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
+
+    from garfield.core.errors import InputError
+    from garfield.data.download import fetch
+
+    err = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    tasks: dict[str, TaskID] = {}
+    with Progress(*columns, console=err, disable=not err.is_terminal) as bar:
+
+        def advance(file: str, done: int, size: int) -> None:
+            if file not in tasks:
+                tasks[file] = bar.add_task(file, total=size)
+            bar.update(tasks[file], completed=done)
+
+        try:
+            root = fetch(name, to, progress=advance)
+        except InputError as problem:
+            typer.secho(f"Error: {problem}", fg=typer.colors.RED, err=True)
+            raise typer.Exit(1) from None
+    typer.echo(f"{name} is in {root}/.")
+
+
+def _here(name: str, to: Path | None) -> bool:
+    """Whether it can be loaded: its files are there, and whole."""
+    from garfield.core.errors import InputError
+    from garfield.data import load
+
+    try:
+        load(name, to)
+    except InputError:
+        return False
+    return True

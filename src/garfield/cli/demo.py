@@ -1,0 +1,96 @@
+"""`garfield demo`: what two liars do to averaging, and what they do to a robust rule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from garfield.cli.shared import AsJson, console, print_json
+from garfield.cli.train import FAILED, INTERRUPTED, default_directory, view_of
+
+if TYPE_CHECKING:
+    from garfield.launch.settings import Settings
+    from garfield.launch.training import Ended
+    from garfield.report.comparison import Entry
+
+STEPS = 100
+LIARS = 2
+WORKERS = 9
+
+
+def demo(
+    steps: Annotated[int, typer.Option(min=2, help="Updates of the model in each run.")] = STEPS,
+    attack: Annotated[str, typer.Option(help="What the liars do.")] = "reverse",
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where it is kept. [runs/DATE-TIME-demo]")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Fixes all randomness.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Train three times on real data: averaging, averaging under attack, robust under attack.
+
+    Each run is ten processes on this machine: a server and nine workers, two of which lie.
+    """
+    from garfield.launch.training import prepare, train
+    from garfield.report.run_directory import RunDirectory
+
+    runs = _runs(steps, attack, seed)
+    for settings in runs.values():
+        prepare(settings)
+    root = RunDirectory(out or default_directory("demo"))
+    root.check_new()
+    entries: dict[str, Entry] = {}
+    for number, (label, settings) in enumerate(runs.items(), start=1):
+        directory = RunDirectory(root.path / label.replace(" ", "-"))
+        ended = train(settings, directory, view_of(settings, f"{number}/3 {label}"))
+        if ended.interrupted:
+            raise typer.Exit(INTERRUPTED)
+        if ended.failure and not ended.summary["diverged"]:
+            typer.secho(f"Error: {ended.failure}", fg=typer.colors.RED, err=True)
+            raise typer.Exit(FAILED)
+        entries[label] = _entry(label, settings, ended)
+    _show(list(entries.values()), root.path, as_json)
+
+
+def _runs(steps: int, attack: str, seed: int) -> dict[str, Settings]:
+    from garfield.launch.settings import Settings
+
+    calm = Settings(
+        app="vanilla", model="mnist_cnn", data="fashion-small", workers=WORKERS, steps=steps,
+        evaluate_every=max(1, steps // 16), seed=seed,
+    )  # fmt: skip
+    attacked = calm.updated(byzantine_workers=LIARS, worker_attack=attack)
+    robust = attacked.updated(app="ssmw", gar="multi-krum")
+    return {"vanilla": calm, "vanilla attacked": attacked, "robust attacked": robust}
+
+
+def _entry(label: str, settings: Settings, ended: Ended) -> Entry:
+    from garfield.report.comparison import Entry
+
+    rule = settings.gar if settings.application.robust else "averaging"
+    attack = settings.worker_attack
+    return Entry(label, settings.byzantine_workers, attack, rule, ended.summary, ended.story.curve)
+
+
+def _show(entries: list[Entry], path: Path, as_json: bool) -> None:
+    from garfield.core.errors import MissingDependency
+    from garfield.report.comparison import draw, sentences, table
+
+    said = sentences(entries, WORKERS)
+    picture = path / "demo.png"
+    try:
+        draw(entries, f"{LIARS} of {WORKERS} workers lie: who still learns?", picture)
+    except MissingDependency as missing:
+        typer.echo(str(missing), err=True)
+    if as_json:
+        print_json({"runs": [entry.summary for entry in entries], "findings": said})
+        return
+    out = console()
+    out.print()
+    out.print(table(entries))
+    out.print()
+    for sentence in said:
+        out.print(sentence)
+    out.print(f"The picture is {picture}; each run is kept beside it.", soft_wrap=True)

@@ -1,0 +1,94 @@
+"""One node in a process of its own: build it, run it, tell the launcher.
+
+The launcher's pipe carries JSON both ways: up goes the address, then events;
+down comes the table of everybody's addresses, again whenever a node has been
+restarted. A node whose launcher is gone has no reason to live: the kernel ends
+it with its parent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from garfield.launch.checkpoint import Keeping
+from garfield.launch.lifeline import die_with_parent
+from garfield.launch.settings import Settings
+
+
+@dataclass(frozen=True)
+class Started:
+    """What the launcher gives a node besides the settings."""
+
+    threads: int = 1
+    keeping: Keeping = field(default_factory=Keeping)
+
+
+def run_node(settings: dict[str, Any], name: str, pipe: Connection, started: Started) -> None:
+    """The main function of a node's process."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    channel = Channel(pipe)
+    try:
+        _run(Settings(**settings), name, channel, started)
+    except Exception as failure:
+        message = {"event": "failed", "node": name, "error": str(failure)}
+        channel.send({**message, "trace": traceback.format_exc()})
+        raise SystemExit(1) from None
+
+
+class Channel:
+    """JSON over a pipe of the launcher's."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    def send(self, event: Any) -> None:
+        self._pipe.send_bytes(json.dumps(event).encode())
+
+    def listen(self, heard: Callable[[Any], None]) -> None:
+        """Call `heard` with whatever the launcher says, from a thread of its own."""
+
+        def forever() -> None:
+            while True:
+                try:
+                    heard(json.loads(self._pipe.recv_bytes()))
+                except (EOFError, OSError):
+                    os._exit(1)  # the launcher is gone, and this process goes with it
+
+        threading.Thread(target=forever, daemon=True, name="garfield-launcher").start()
+
+
+def _run(settings: Settings, name: str, channel: Channel, started: Started) -> None:
+    from garfield.launch import one_node
+    from garfield.nodes.worker import Worker
+    from garfield.transport.grpc_transport import GrpcTransport
+    from garfield.transport.identity import Peer
+
+    one_node.use_threads(started.threads)
+    peers: dict[str, Peer] = {}
+    transport = GrpcTransport(name, peers)
+    node = one_node.build(settings, name, transport, started.keeping)
+    introduced = threading.Event()
+
+    def meet(table: Mapping[str, str]) -> None:
+        peers.update({peer: Peer(address) for peer, address in table.items()})
+        introduced.set()
+
+    channel.listen(meet)
+    channel.send({"event": "address", "node": name, "address": transport.address})
+    introduced.wait()
+    if isinstance(node, Worker):
+        one_node.run_worker(node, settings, channel.send)
+    else:
+        one_node.run_server(node, settings, channel.send, started.keeping)
+        signal.pause()  # peers may still want our last model: stay until the launcher ends us

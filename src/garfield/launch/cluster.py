@@ -1,0 +1,199 @@
+"""One node of a cluster over several machines, started by hand or by an engine.
+
+    tls = "certs"                   # made by `garfield certs`; beside this file
+
+    [settings]                      # as for `garfield train`
+    app = "ssmw"
+    workers = 3
+
+    [nodes]                         # where each one listens
+    server-0 = "10.0.0.1:7000"
+    worker-0 = "10.0.0.2:7000"
+
+Every machine has the same file. Nodes may start in any order: whoever is not
+there yet is asked again. Without certificates a node listens on loopback only,
+unless the file says `insecure = true`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from garfield.core.errors import ConfigError, QuorumError, UnknownName
+from garfield.launch import one_node
+from garfield.launch.checkpoint import Keeping
+from garfield.launch.events import Event, Sink
+from garfield.launch.settings import Settings, read_toml
+from garfield.nodes.server import Server
+from garfield.nodes.worker import Worker
+
+_KEYS = ("settings", "nodes", "tls", "insecure")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Who is where, and what they train."""
+
+    settings: Settings
+    nodes: Mapping[str, str]
+    """host:port of each."""
+    tls: Path | None = None
+    insecure: bool = False
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """As their certificates must say."""
+        s = self.settings
+        if s.application.peers:
+            return dict.fromkeys(s.server_names, "node")
+        return {
+            **dict.fromkeys(s.server_names, "server"),
+            **dict.fromkeys(s.worker_names, "worker"),
+        }
+
+
+def read_cluster(path: Path) -> Cluster:
+    """From a file, checked: the nodes are just those that the settings speak of."""
+    content = read_toml(path)
+    for key in content:
+        if key not in _KEYS:
+            raise UnknownName(f"a key of {path}", key, _KEYS)
+    settings = Settings().updated(**_underscored(_table(content, "settings", path))).check()
+    nodes = _table(content, "nodes", path)
+    tls = content.get("tls")
+    if settings.simulate:
+        raise ConfigError(f"{path}: a cluster is not simulated. Remove that setting.")
+    cluster = Cluster(
+        settings, nodes, None if tls is None else path.parent / str(tls),
+        bool(content.get("insecure", False)),
+    )  # fmt: skip
+    _check_nodes(path, nodes, list(cluster.roles))
+    return cluster
+
+
+def run_node(
+    cluster: Cluster, name: str, tell: Sink, *, listen: str | None = None,
+    keeping: Keeping | None = None,
+) -> None:  # fmt: skip
+    """Build that node and run it to its end; QuorumError when its peers let it down.
+
+    A worker that has served all steps ends when its servers have been silent for `give_up_s`.
+    A server waits as long for slower ones, which may still want its last model.
+    """
+    from garfield.transport.grpc_transport import GrpcTransport
+    from garfield.transport.identity import Peer
+
+    settings = cluster.settings
+    if name not in cluster.roles:
+        raise UnknownName("a node of this cluster", name, cluster.roles)
+    peers = {peer: Peer(cluster.nodes[peer], role) for peer, role in cluster.roles.items()}
+    transport = GrpcTransport(
+        name, peers, listen=listen or cluster.nodes[name], credentials=_credentials(cluster, name),
+        insecure_ok=cluster.insecure,
+    )  # fmt: skip
+    kept = keeping or Keeping()
+    try:
+        node = one_node.build(settings, name, transport, kept)
+        tell({"event": "address", "node": name, "address": transport.address})
+        if isinstance(node, Worker):
+            _patiently(lambda: _serve(node, settings, tell), node, settings, tell)
+        else:
+            run = partial(one_node.run_server, node, settings, tell, kept)
+            _patiently(run, node, settings, tell)
+            if len(settings.server_names) > 1:
+                time.sleep(settings.give_up_s)
+    finally:
+        transport.close()
+
+
+def _patiently(
+    run: Callable[[], None], node: Server | Worker, settings: Settings, tell: Sink
+) -> None:
+    """Start over as long as nobody has answered at all: the others may be started later."""
+    first = node.step
+    while True:
+        began = time.monotonic()
+        try:
+            return run()
+        except QuorumError as shortage:
+            waited = time.monotonic() - began >= settings.give_up_s
+            if node.step > first or not waited:
+                raise
+            tell({"event": "waiting", "node": node.name, "error": str(shortage)})
+
+
+def _serve(worker: Worker, settings: Settings, tell: Sink) -> None:
+    try:
+        one_node.run_worker(worker, settings, tell)
+    except QuorumError:
+        if worker.step < settings.steps:
+            raise
+    tell({"event": "done", "node": worker.name, "step": worker.step})
+
+
+def line(event: Event, total: int) -> str | None:
+    """An event in words, if it is worth a line."""
+    name = event["node"]
+    match event["event"]:
+        case "address":
+            return f"{name} listens on {event['address']}"
+        case "done":
+            return f"{name} is done at step {event['step']}"
+        case "diverged" | "waiting":
+            return str(event["error"])
+        case "worker":
+            return f"{name}: step {event['step']}/{total}"
+        case "step" if "accuracy" in event:
+            accuracy, loss = 100 * event["accuracy"], event["loss"]
+            return (
+                f"{name}: step {event['step']}/{total}, accuracy {accuracy:.1f} %, loss {loss:.3g}"
+            )
+    return None
+
+
+def _credentials(cluster: Cluster, name: str) -> Any:
+    if cluster.tls is None:
+        return None
+    from garfield.transport import certs
+
+    credentials = certs.load(cluster.tls, name)
+    if credentials.identity.role != cluster.roles[name]:
+        raise ConfigError(
+            f"The certificate of {name} says that it is a {credentials.identity.role}, and in "
+            f"this cluster it is a {cluster.roles[name]}. Make certificates anew: garfield certs."
+        )
+    return credentials
+
+
+def _table(content: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
+    table = content.get(key)
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path} needs a table [{key}].")
+    return table
+
+
+def _underscored(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace("-", "_"): value for name, value in table.items()}
+
+
+def _check_nodes(path: Path, nodes: Mapping[str, Any], expected: list[str]) -> None:
+    for name, address in nodes.items():
+        if name not in expected:
+            raise UnknownName("a node that the settings speak of", name, expected)
+        host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ConfigError(
+                f"{path}: {name} needs an address like 10.0.0.2:7000, got {address!r}."
+            )
+    missing = [name for name in expected if name not in nodes]
+    if missing:
+        raise ConfigError(f"{path} does not say where these listen: {', '.join(missing)}.")
+    shared = [a for a, b in pairwise(sorted(nodes.values())) if a == b]
+    if shared:
+        raise ConfigError(f"{path}: two nodes cannot both listen on {shared[0]}.")

@@ -1,0 +1,103 @@
+"""What nodes have to tell: flat records, each fit for a line of JSON.
+
+A server tells of every step, a worker now and then and after its last one. Sums
+(seconds, bytes, silences) run from the node's start, so that the last record of
+a node holds them all, also when the run was cut short.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from garfield.apps import Run
+from garfield.nodes.node import Node
+from garfield.nodes.server import Server
+from garfield.nodes.worker import Worker
+
+Event = Mapping[str, Any]
+Sink = Callable[[Event], None]
+
+WORKERS_TELL_EVERY_S = 1.0
+
+
+class Reporter:
+    """Turns a server's steps into events; evaluates now and then."""
+
+    def __init__(self, sink: Sink, *, evaluate_every: int, total: int) -> None:
+        self._sink, self._every, self._total = sink, evaluate_every, total
+        self._started = time.perf_counter()
+        self._evaluation_s = 0.0
+        self._computed = 0
+
+    def after_step(self, server: Server, run: Run) -> None:
+        """To be called by the application's loop."""
+        event: dict[str, Any] = {"event": "step", "node": server.name, "step": server.step}
+        event["time_s"] = time.perf_counter() - self._started - self._evaluation_s
+        event["communication_s"] = server.account.communication_s
+        event["aggregation_s"] = run.aggregation_s
+        event |= account(server) | self._computing(server) | _trust(server, run)
+        last = server.step >= self._total
+        if last or (self._every and server.step % self._every == 0):
+            began = time.perf_counter()
+            event["accuracy"], event["loss"] = server.evaluate()
+            self._evaluation_s += time.perf_counter() - began
+        self._sink(event)
+
+    def _computing(self, server: Server) -> dict[str, Any]:
+        """Of a node that is worker and server at once."""
+        if server.worker is None or not server.worker.compute_s:
+            return {}
+        self._computed += 1
+        return {"computed": self._computed, "compute_s": server.worker.compute_s}
+
+
+class WorkerReporter:
+    """Tells how long a worker's gradients took, every second or so and after the last."""
+
+    def __init__(self, sink: Sink, worker: Worker, *, total: int) -> None:
+        self._sink, self._worker, self._total = sink, worker, total
+        self._told_at = time.monotonic()
+        self._computed = 0
+        self._compute_s = 0.0
+
+    def after_step(self) -> None:
+        """To be called after every attempt at a step."""
+        if self._worker.compute_s <= self._compute_s:
+            return  # it came to nothing
+        self._compute_s = self._worker.compute_s
+        self._computed += 1
+        last = self._worker.step >= self._total
+        if last or time.monotonic() - self._told_at >= WORKERS_TELL_EVERY_S:
+            self._told_at = time.monotonic()
+            self.tell()
+
+    def tell(self) -> None:
+        event = {"event": "worker", "node": self._worker.name, "step": self._worker.step}
+        computing = {"computed": self._computed, "compute_s": self._compute_s}
+        self._sink({**event, **computing, **account(self._worker)})
+
+
+def account(node: Node) -> dict[str, Any]:
+    """What a node has sent and received, and who kept silent to it."""
+    told: dict[str, Any] = {
+        "bytes_sent": getattr(node.transport, "bytes_sent", 0),
+        "bytes_received": getattr(node.transport, "bytes_received", 0),
+    }
+    if node.account.silences:
+        told["silences"] = dict(node.account.silences)
+        told["reasons"] = dict(node.account.reasons)
+    return told
+
+
+def _trust(server: Server, run: Run) -> dict[str, Any]:
+    if run.explained is None or server.heard is None:
+        return {}
+    names, trusted = server.heard.names, run.explained.trusted
+    return {
+        "gradients": sum(row is not None for row in server.heard.rows),
+        "trusted": None if trusted is None else [names[i] for i in trusted],
+        "set_aside": {names[i]: why for i, why in run.explained.set_aside.items()},
+        "silent": dict(server.heard.silent),
+    }

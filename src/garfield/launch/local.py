@@ -1,0 +1,72 @@
+"""Run a function as every node of a cluster on this machine: for examples and first tries.
+
+Each node is a process of its own with a transport of its own; they find each
+other through unix sockets in a directory that only this user can read. When the
+function of the first node returns, the others are ended.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from garfield.core.errors import GarfieldError
+from garfield.launch.lifeline import die_with_parent
+from garfield.transport.connect import connect
+from garfield.transport.contract import Transport
+
+Main = Callable[[str, Transport], Any]
+STOP_S = 5.0
+
+
+def run_locally(main: Main, names: Sequence[str], *, preload: Sequence[str] = ("torch",)) -> None:
+    """Call main(name, transport) in a process for each name, until the first one's returns.
+
+    `main` must be importable: a function at the top of a module or script, which starts the
+    nodes under ``if __name__ == "__main__":``.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*preload, "garfield.launch.local"])
+    with tempfile.TemporaryDirectory(prefix="garfield-") as directory:
+        (Path(directory) / "vectors").mkdir(mode=0o700)
+        nodes = {name: f"unix:{Path(directory) / name}" for name in names}
+        children = [
+            context.Process(target=_node, args=(main, name, nodes), name=name, daemon=True)
+            for name in names
+        ]
+        for child in children:
+            child.start()
+        try:
+            children[0].join()
+        finally:
+            for child in children:
+                child.terminate()
+            for child in children:
+                child.join(STOP_S)
+                if child.is_alive():
+                    child.kill()
+                    child.join()
+        if children[0].exitcode:
+            raise GarfieldError(f"{names[0]} failed; what it said stands above.")
+
+
+def _node(main: Main, name: str, nodes: dict[str, str]) -> None:
+    die_with_parent()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    import torch
+
+    from garfield.kernels import set_threads
+
+    torch.set_num_threads(1)  # nodes share the cores: more would wait for each other
+    set_threads(1)
+    directory = Path(nodes[name].removeprefix("unix:")).parent
+    transport = connect(name, nodes, same_host=directory / "vectors")
+    try:
+        main(name, transport)
+    finally:
+        transport.close()

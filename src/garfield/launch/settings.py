@@ -1,0 +1,220 @@
+"""All settings of a training run, with their checks: nothing starts before they pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import tomllib
+
+from garfield.apps import APPS
+from garfield.apps.app import App, Numbers
+from garfield.core.errors import ConfigError, UnknownName
+from garfield.data import DATASETS
+from garfield.data.partitions import parse as parse_partition
+from garfield.gars import Rule, parse
+from garfield.models import MODELS
+from garfield.nodes.byzantine import parse_plan
+from garfield.nodes.node import Waits
+
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run. Flags of `garfield train` and keys of its TOML file carry these names."""
+
+    app: str = "ssmw"
+    """Which algorithm: vanilla, crash-tolerant, ssmw, msmw, decentralized."""
+    model: str = "mnist_cnn"
+    """Which network: mnist_cnn, cifarnet, inception, resnet50, resnet200, vgg19 and others."""
+    data: str = "fashion-small"
+    """Which images: digits and fashion-small come along; mnist, fashion, cifar10 are fetched."""
+    data_dir: str | None = None
+    """Where downloaded data lie; else $GARFIELD_DATA, else ~/.cache/garfield."""
+    workers: int = 7
+    """How many compute gradients, the lying ones included."""
+    servers: int = 1
+    """How many keep the model, the lying ones included."""
+    byzantine_workers: int = 0
+    """How many workers lie, and by default how many the rule is told to tolerate."""
+    byzantine_servers: int = 0
+    """How many servers lie, and by default how many are tolerated."""
+    f_workers: int | None = None
+    """How many lying workers are tolerated, if that differs from how many there are."""
+    f_servers: int | None = None
+    """How many lying servers are tolerated, if that differs from how many there are."""
+    gar: str = "multi-krum"
+    """The rule that joins gradients, such as median or nnm+trimmed-mean."""
+    model_gar: str = "median"
+    """The rule that joins the models of several servers."""
+    worker_attack: str = NONE
+    """What lying workers do: reverse, little-is-enough, stall, equivocate and others."""
+    server_attack: str = NONE
+    """What lying servers do: the same choice."""
+    steps: int = 200
+    """Updates of the model."""
+    batch: int = 32
+    """Samples a worker computes a gradient on."""
+    learning_rate: float = 0.05
+    """At the servers."""
+    momentum: float = 0.9
+    """At the workers; their velocities are what they send."""
+    weight_decay: float = 0.0
+    """At the servers."""
+    partition: str = "iid"
+    """How data are dealt to workers: iid, dirichlet(alpha=0.5), one-class."""
+    contractions: int = 0
+    """Contraction rounds a step (decentralized), for data that are not iid."""
+    asynchronous: bool = False
+    """Go on with the fastest n - f replies instead of waiting for all."""
+    evaluate_every: int = 20
+    """Steps between evaluations on the test set; 0 for only at the end."""
+    checkpoint_every: int = 0
+    """Steps between checkpoints; 0 for only at the end, and when interrupted."""
+    timeout_s: float = 10.0
+    """How long a synchronous round waits for the slowest."""
+    give_up_s: float = 60.0
+    """How long a round may take in all before the run fails."""
+    seed: int = 0
+    """Fixes all randomness."""
+    simulate: bool = False
+    """All nodes in one process, on a virtual clock."""
+
+    @property
+    def application(self) -> App:
+        return APPS[self.app]
+
+    @property
+    def numbers(self) -> Numbers:
+        """What the application and its rules are told."""
+        f_w = self.byzantine_workers if self.f_workers is None else self.f_workers
+        f_ps = self.byzantine_servers if self.f_servers is None else self.f_servers
+        if self.application.peers:
+            return Numbers(self.workers, f_w, self.workers, f_w, not self.asynchronous)
+        if not self.application.robust:  # it tolerates no lies, whatever there may be
+            f_w = f_w if self.application.several_servers else 0
+        n_ps = self.servers if self.application.several_servers else 1
+        f_ps = f_ps if self.application.several_servers else 0
+        return Numbers(self.workers, f_w, n_ps, f_ps, not self.asynchronous)
+
+    @property
+    def rule(self) -> Rule:
+        return parse(self.gar if self.application.robust else "average")
+
+    @property
+    def model_rule(self) -> Rule:
+        return parse(self.model_gar)
+
+    @property
+    def waits(self) -> Waits:
+        return Waits(self.timeout_s, self.give_up_s)
+
+    @property
+    def worker_names(self) -> tuple[str, ...]:
+        """Sorted by name is sorted by number."""
+        prefix = "node" if self.application.peers else "worker"
+        return _names(prefix, self.numbers.n_w)
+
+    @property
+    def server_names(self) -> tuple[str, ...]:
+        return self.worker_names if self.application.peers else _names("server", self.numbers.n_ps)
+
+    @property
+    def liars(self) -> tuple[str, ...]:
+        """The last of each kind lie; the first of each is always honest."""
+        workers = self.worker_names[self.numbers.n_w - self.byzantine_workers :]
+        if self.application.peers:
+            return workers
+        return (*workers, *self.server_names[self.numbers.n_ps - self.byzantine_servers :])
+
+    @property
+    def honest_servers(self) -> tuple[str, ...]:
+        """The first of them evaluates, and tells how the run goes."""
+        return tuple(name for name in self.server_names if name not in self.liars)
+
+    def check(self) -> Settings:
+        """Raise ConfigError for anything that cannot work; itself otherwise."""
+        self._check_ranges()
+        self._check_data()
+        for liars, among in (("byzantine_workers", "workers"), ("byzantine_servers", "servers")):
+            count = getattr(self, liars)
+            if not 0 <= count < getattr(self, among):
+                raise ConfigError(
+                    f"{liars} must be within 0..{getattr(self, among) - 1} ({among} - 1), "
+                    f"got {count}."
+                )
+        if not self.application.several_servers and self.servers != 1:
+            raise ConfigError(f"{self.app} has one server, got {self.servers}.")
+        for attack in (self.worker_attack, self.server_attack):
+            if attack != NONE:
+                parse_plan(attack)
+        self.application.check(self.numbers, self.rule, self.model_rule)
+        return self
+
+    def updated(self, **changes: Any) -> Settings:
+        """With some settings changed; a misspelt one is refused with the nearest name."""
+        known = {f.name: str(f.type) for f in fields(self)}
+        for name, value in changes.items():
+            if name not in known:
+                raise UnknownName("a setting", name, known)
+            changes[name] = _typed(name, known[name], value)
+        return replace(self, **changes)
+
+    def _check_ranges(self) -> None:
+        least: dict[str, float] = dict.fromkeys(("workers", "servers", "steps", "batch"), 1)
+        at_zero = ("evaluate_every", "checkpoint_every", "contractions", "seed", "weight_decay")
+        for name, bound in (least | dict.fromkeys(at_zero, 0)).items():
+            if not getattr(self, name) >= bound:
+                raise ConfigError(f"{name} must be at least {bound:g}, got {getattr(self, name)}.")
+        for name in ("learning_rate", "timeout_s", "give_up_s"):
+            if not 0 < getattr(self, name) < inf:
+                raise ConfigError(f"{name} must be positive and finite, got {getattr(self, name)}.")
+        if not 0 <= self.momentum < 1:
+            raise ConfigError(f"momentum must be within 0..1, below 1, got {self.momentum}.")
+
+    def _check_data(self) -> None:
+        model, data = MODELS[self.model], DATASETS[self.data]
+        parse_partition(self.partition)
+        if model.image != data.image:
+            fitting = [name for name, other in MODELS.items() if other.image == data.image]
+            raise ConfigError(
+                f"{self.model} takes images of {_shape(model.image)}, and those of {self.data} are "
+                f"{_shape(data.image)}. Choose one of: {', '.join(fitting) or 'none so far'}."
+            )
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Settings from a file: keys as the flags are spelt, with - or _."""
+    try:
+        content = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        raise ConfigError(f"{path} cannot be read: {problem}.") from None
+    return {name.replace("-", "_"): value for name, value in content.items()}
+
+
+def _typed(name: str, kind: str, value: Any) -> Any:
+    """The value as its field wants it; an int will do for a float, nothing else for anything."""
+    if kind.endswith("| None") and value is None:
+        return None
+    wanted = _KINDS[kind.partition(" ")[0]]
+    if wanted is float and type(value) is int:
+        return float(value)
+    if type(value) is not wanted:
+        raise ConfigError(f"{name} must be {_WORDS[wanted]}, got {value!r}.")
+    return value
+
+
+_KINDS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
+_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def _shape(image: tuple[int, int, int]) -> str:
+    return "×".join(map(str, image))
+
+
+def _names(prefix: str, count: int) -> tuple[str, ...]:
+    width = len(str(count - 1))
+    return tuple(f"{prefix}-{i:0{width}}" for i in range(count))

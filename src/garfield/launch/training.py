@@ -1,0 +1,166 @@
+"""A training run from settings to what it leaves in its directory.
+
+`prepare` refuses what cannot work, before anything starts or is written. `train`
+then runs the nodes, here as processes or simulated, records what they tell, and
+sums it up however the run ends: done, failed, or interrupted.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from garfield.core.errors import ConfigError, GarfieldError, MissingDependency
+from garfield.launch.assemble import dataset, partition_of
+from garfield.launch.checkpoint import Keeping
+from garfield.launch.child import Started
+from garfield.launch.events import Event, Sink
+from garfield.launch.settings import NONE, Settings
+from garfield.report import plots
+from garfield.report.live import View
+from garfield.report.run_directory import RunDirectory
+from garfield.report.story import Cast, Story, read
+from garfield.report.summary import summarise, versions
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended, and what came of it."""
+
+    summary: Mapping[str, Any]
+    story: Story
+    interrupted: bool = False
+    failure: str | None = None
+
+
+def prepare(settings: Settings) -> Settings:
+    """Itself, if it can be run here: names, bounds, data and their partition are in order."""
+    s = settings.check()
+    dataset(s.data, s.data_dir)
+    partition_of(s.data, s.data_dir, s.partition, len(s.worker_names), s.seed)
+    return s
+
+
+def resumption(settings: Settings, directory: RunDirectory, before: Settings) -> Keeping:
+    """Where to go on from; the model and its data must be those of the run before."""
+    for name in ("app", "model", "data"):
+        old, new = getattr(before, name), getattr(settings, name)
+        if old != new:
+            raise ConfigError(f"A resumed run keeps its {name}: {old}, got {new}.")
+    keeping = Keeping(directory.checkpoints).resumed(settings.server_names, settings.honest_servers)
+    if keeping.step >= settings.steps:
+        raise ConfigError(
+            f"{directory.path} is at step {keeping.step} of {settings.steps} already. "
+            "Give more --steps to go on."
+        )
+    return keeping
+
+
+def train(
+    settings: Settings,
+    directory: RunDirectory,
+    view: View,
+    *,
+    keeping: Keeping | None = None,
+    threads: int | None = None,
+) -> Ended:
+    """Run it, and leave its directory complete."""
+    kept = keeping or Keeping(directory.checkpoints)
+    failure, interrupted, started = None, False, datetime.now(timezone.utc)
+    with directory:
+        directory.open(asdict(settings))
+        if kept.step:
+            directory.record({"event": "resumed", "step": kept.step})
+
+        def sink(event: Event) -> None:
+            directory.record(event)
+            view.see(event)
+
+        with view, _terminated_as_interrupted():
+            try:
+                _run(settings, sink, kept, threads)
+            except KeyboardInterrupt:
+                interrupted = True
+                view.say("Interrupted: nodes have ended.")
+            except GarfieldError as error:
+                failure = str(error)
+    story = read(directory.events(), cast(settings))
+    summary = {
+        **_about(settings), **summarise(story), "interrupted": interrupted,
+        "failed": failure or story.diverged, "started": started.isoformat(timespec="seconds"),
+    }  # fmt: skip
+    directory.write_summary(summary)
+    _draw(story, settings, directory.path, view.say)
+    return Ended(summary, story, interrupted, failure or story.diverged)
+
+
+def cast(settings: Settings) -> Cast:
+    lying = tuple(name for name in settings.liars if _attack_on(settings, name) != NONE)
+    return Cast(settings.server_names, settings.worker_names, lying)
+
+
+def title(settings: Settings) -> str:
+    """A run in a line."""
+    text = f"{settings.app}, {_rule(settings)}, {len(settings.worker_names)} workers"
+    lying = [name for name in cast(settings).liars if name in settings.worker_names]
+    return f"{text}, {len(lying)} lying ({settings.worker_attack})" if lying else text
+
+
+def _run(settings: Settings, sink: Sink, keeping: Keeping, threads: int | None) -> None:
+    if settings.simulate:
+        from garfield.launch.one_node import use_threads
+        from garfield.launch.simulate import simulate
+
+        if threads is not None:
+            use_threads(threads)
+        simulate(settings, sink, keeping=keeping)
+    else:
+        from garfield.launch.processes import run_processes
+
+        run_processes(settings, sink, started=Started(threads or 1, keeping))
+
+
+def _about(settings: Settings) -> dict[str, Any]:
+    names = ("app", "model", "data", "workers", "servers", "worker_attack", "server_attack")
+    about = {name: getattr(settings, name) for name in (*names, "seed", "simulate")}
+    more = {"total_steps": settings.steps, "versions": versions()}
+    return {**about, "gar": _rule(settings), **more}
+
+
+def _rule(settings: Settings) -> str:
+    """The one that is used: averaging applications have no choice."""
+    return settings.gar if settings.application.robust else "average"
+
+
+def _attack_on(settings: Settings, name: str) -> str:
+    return settings.worker_attack if name in settings.worker_names else settings.server_attack
+
+
+def _draw(story: Story, settings: Settings, path: Path, say: Callable[[str], None]) -> None:
+    try:
+        plots.draw_all(story, title(settings), path)
+    except MissingDependency as missing:
+        say(str(missing))
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: nodes stopped, summary written."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

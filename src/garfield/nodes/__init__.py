@@ -1,0 +1,1 @@
+"""Servers and workers, honest and not: what the applications are made of."""

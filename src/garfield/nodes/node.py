@@ -1,0 +1,145 @@
+"""Node: an outbox, a transport, and how to gather enough of what peers have to say.
+
+Synchronous (quorum = all n peers): ask all and wait until the deadline; up to f
+may stay silent, and their rows come back as None, which a rule takes for f − s
+faults among the n − s rows left. Asynchronous (quorum < n): the fastest q valid
+replies, whoever sends them. Either way a round that falls short keeps trying
+until `give_up_s`, and then says who was silent and why.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from garfield.core.errors import ConfigError, QuorumError
+from garfield.nodes.outbox import Outbox
+from garfield.nodes.patience import Patience
+from garfield.transport.contract import NOT_NEEDED, Key, Payload, Replies, Transport, all_of, first
+
+
+@dataclass(frozen=True)
+class Waits:
+    """All time-outs of a node, in one place."""
+
+    timeout_s: float = 10.0
+    """How long a synchronous round waits for the slowest before it goes on with n − f."""
+    give_up_s: float = 60.0
+    """How long a round may take in all before it fails."""
+
+
+class Behind(Exception):  # noqa: N818 (a signal between a node's parts, not an error)
+    """Peers are past the step that was asked for; carries the step to jump to."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"peers are at step {step}")
+        self.step = step
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Rows ordered by the names of their senders."""
+
+    names: tuple[str, ...]
+    rows: list[Payload | None]
+    """None for a peer that stayed silent in a synchronous round."""
+    silent: Mapping[str, str]
+
+
+@dataclass
+class Account:
+    """What a node's rounds cost so far."""
+
+    communication_s: float = 0.0
+    silences: dict[str, int] = field(default_factory=dict)
+    """How often each peer was silent, or sent what counts as silence."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """The last reason for each of them."""
+
+    def note(self, silent: Mapping[str, str], waited_s: float) -> None:
+        self.communication_s += waited_s
+        for peer, reason in silent.items():
+            if reason == NOT_NEEDED:
+                continue
+            self.silences[peer] = self.silences.get(peer, 0) + 1
+            self.reasons[peer] = reason
+
+
+class Node:
+    """What servers and workers share."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        outbox: Outbox | None = None,
+        waits: Waits | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        serves: bool = True,
+    ) -> None:
+        self.transport = transport
+        self.outbox = Outbox() if outbox is None else outbox
+        self.waits = waits or Waits()
+        self.clock = clock
+        self.account = Account()
+        self._patience: dict[tuple[str, ...], Patience] = {}
+        if serves:  # a node that is server and worker at once has one outbox, served once
+            transport.serve(self.outbox)
+
+    @property
+    def name(self) -> str:
+        """As peers know it."""
+        return self.transport.name
+
+    def gather(
+        self, peers: Sequence[str], key: Key, *, length: int, quorum: int, f: int
+    ) -> Gathered:
+        """Rows of `key` from `quorum` of the peers, of whom f may be faulty."""
+        if not 1 <= quorum <= len(peers):
+            raise ConfigError(f"A quorum of {quorum} is impossible with {len(peers)} peers.")
+        started = self.clock()
+        replies = self._ask(peers, key, length, quorum, f)
+        self.account.note(replies.silent, self.clock() - started)
+        if quorum < len(peers):
+            names = replies.names[:quorum]
+            return Gathered(names, list(replies.rows[:quorum]), replies.silent)
+        found = dict(zip(replies.names, replies.rows, strict=True))
+        names = tuple(sorted(peers))
+        return Gathered(names, [found.get(name) for name in names], replies.silent)
+
+    def _ask(self, peers: Sequence[str], key: Key, length: int, quorum: int, f: int) -> Replies:
+        synchronous = quorum == len(peers)
+        needed = quorum - f if synchronous else quorum
+        patience = self._patience.setdefault(tuple(peers), Patience(tuple(peers)))
+        everybody, enough = all_of(patience.awaited()), first(needed)
+        deadline = self.clock() + self.waits.give_up_s
+        asked, patient_s = self.clock(), self.waits.timeout_s
+        replies = self.transport.pull(
+            peers, key, length=length, timeout_s=patient_s,
+            until=(lambda names: everybody(names) and enough(names)) if synchronous else enough,
+        )  # fmt: skip
+        while len(replies.names) < needed:
+            if len(replies.gone) > f:
+                raise Behind(sorted(replies.gone.values(), reverse=True)[f])
+            left = deadline - self.clock()
+            hopeless = self.clock() - asked < patient_s  # all have answered; it will not change
+            if left <= 0 or hopeless:
+                raise QuorumError(self._shortage(key, needed, len(peers), replies), replies.silent)
+            asked, patient_s = self.clock(), min(left, self.waits.timeout_s)
+            replies = self.transport.pull(
+                peers, key, length=length, until=enough, timeout_s=patient_s
+            )
+        patience.note(replies.names)
+        return replies
+
+    def _shortage(self, key: Key, needed: int, n: int, replies: Replies) -> str:
+        who = "; ".join(f"{peer}: {why}" for peer, why in sorted(replies.silent.items()))
+        return (
+            f"{self.name} got {len(replies.names)} of {n} {key.kind}s for step {key.step} and "
+            f"needs {needed}, after waiting for up to {self.waits.give_up_s:g} s. Silent: {who}."
+        )
+
+    def close(self) -> None:
+        """Stop serving peers."""
+        self.transport.close()

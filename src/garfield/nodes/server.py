@@ -1,0 +1,207 @@
+"""Server: keeps the model, asks for gradients, takes steps.
+
+The methods are those of the thesis's listings; a round reads from top to
+bottom as in `apps/msmw.py`. What a server publishes: ("model", t) when it asks
+for gradients of step t, ("proposal", t + 1) when it has taken its step and asks
+for the others' models, and ("aggregate", t, r) in contraction rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from garfield.adapters.adapt import adapt
+from garfield.adapters.contract import Batch
+from garfield.core.errors import ConfigError, DivergedError, QuorumError
+from garfield.nodes.node import Behind, Gathered, Node
+from garfield.nodes.tails import bodies, median_tail
+from garfield.nodes.worker import Worker
+from garfield.transport.contract import NOT_FINITE, Key, Payload, Transport
+from garfield.transport.finite import all_finite
+
+Rows = list[Payload | None]
+
+
+class Server(Node):
+    """Owns a model and its optimizer."""
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any = None,
+        *,
+        transport: Transport,
+        workers: Sequence[str],
+        servers: Sequence[str] = (),
+        f_w: int = 0,
+        f_ps: int = 0,
+        loss: Any = None,
+        scheduler: Any = None,
+        test: Iterable[Batch] = (),
+        worker: Worker | None = None,
+        **node: Any,
+    ) -> None:
+        """`model` is a torch.nn.Module (or an adapter), `optimizer` one over its parameters.
+
+        `workers` and `servers` are names that the transport knows; f_w and f_ps of them may be
+        faulty. `test` is iterated by compute_accuracy. The rest goes to `Node`.
+        """
+        super().__init__(transport, **node)
+        self.model = adapt(model, loss=loss, optimizer=optimizer, scheduler=scheduler)
+        self.workers = tuple(workers)
+        self.servers = tuple(servers) or (self.name,)
+        self.f_w, self.f_ps, self.test = f_w, f_ps, test
+        self.worker = worker
+        """At a node that is both: computes its own gradient before others are asked."""
+        self.step = 0
+        self.latest_aggr_grad: Payload | None = None
+        self.heard: Gathered | None = None
+        """The last gradients gathered: who sent them, and who was silent."""
+        self._round = 0
+        self._tail: Payload | None = None
+        self._length = self.model.size + self.model.tail
+        self._vector = np.empty(self._length, np.float32)
+
+    # -- the listings' methods ----------------------------------------------------------
+
+    def get_gradients(self, t: int, q: int) -> Rows:
+        """Gradients of step t from q workers: all of them, None for the silent, if q is all."""
+        self.step = max(self.step, t)
+        while True:
+            self._publish_model()
+            key = Key("gradient", self.step)
+            try:
+                self.heard = self.gather(
+                    self.workers, key, length=self._length, quorum=q, f=self.f_w
+                )
+            except Behind as behind:
+                self.catch_up(behind.step)
+                continue
+            except QuorumError as failure:
+                self._tell_divergence(failure)
+                raise
+            self._tail = median_tail(self.heard.rows, self.model.size)
+            self._round = 0
+            return bodies(self.heard.rows, self.model.size)
+
+    def update_model(self, gradient: Any) -> None:
+        """Take an optimizer step along an aggregated gradient."""
+        self.model.step(np.asarray(gradient, dtype=np.float32))
+        self._replace_tail()
+        self.step += 1
+
+    def get_models(self, q: int) -> Rows:
+        """Models of q servers after their step, this one's included."""
+        key = Key("proposal", self.step)
+        self._publish(key)
+        try:
+            found = self.gather(self.servers, key, length=self._length, quorum=q, f=self.f_ps).rows
+        except Behind as behind:
+            self.catch_up(behind.step)
+            self.model.read(self._vector)
+            found = [self._vector] * q  # joined already, by catching up
+        self._tail = median_tail(found, self.model.size)
+        return bodies(found, self.model.size)
+
+    def write_model(self, model: Any) -> None:
+        """Replace the parameters: by what servers agreed on, say."""
+        self.model.read(self._vector)
+        self._vector[: self.model.size] = np.asarray(model, dtype=np.float32)
+        if self._tail is not None:
+            self._vector[self.model.size :] = self._tail
+        self.model.write(self._vector)
+
+    def get_aggr_grads(self, q: int) -> Rows:
+        """`latest_aggr_grad` of q servers: one contraction round."""
+        if self.latest_aggr_grad is None:
+            raise ConfigError("Set latest_aggr_grad before asking for the others'.")
+        key = Key("aggregate", self.step, self._round)
+        self._round += 1
+        mine = np.asarray(self.latest_aggr_grad, dtype=np.float32)
+        self.outbox.publish(key, mine)
+        try:
+            return self.gather(self.servers, key, length=len(mine), quorum=q, f=self.f_ps).rows
+        except Behind:
+            return [mine] * q  # peers are past this step: get_models will catch up with them
+
+    def compute_accuracy(self) -> float:
+        """Share of right predictions on the test set."""
+        return self.evaluate()[0]
+
+    def evaluate(self) -> tuple[float, float]:
+        """Share of right predictions on the test set, and the mean loss there."""
+        return self.model.evaluate(self.test)
+
+    # -- around them ------------------------------------------------------------------------
+
+    def steps(self, total: int) -> Iterator[int]:
+        """The steps still to be done, those that a rejoining server skips left out."""
+        while self.step < total:
+            yield self.step
+
+    def catch_up(self, step: int) -> None:
+        """Jump to `step`, with the model that the other servers have there."""
+        others = [name for name in self.servers if name != self.name]
+        if len(others) <= self.f_ps:
+            raise QuorumError(
+                f"{self.name} is at step {self.step} and its workers at {step}, and no other "
+                "server is left to learn the model from. Resume from a checkpoint."
+            )
+        quorum = max(1, len(others) - self.f_ps)
+        while True:
+            key = Key("model", step)
+            try:
+                found = self.gather(others, key, length=self._length, quorum=quorum, f=self.f_ps)
+                break
+            except Behind as behind:
+                step = behind.step
+        rows = [row for row in found.rows if row is not None]
+        self.model.write(_median(rows))
+        self.step = step
+
+    def _tell_divergence(self, failure: QuorumError) -> None:
+        """If more workers than may lie have no finite gradient, the model is to blame."""
+        lost = [name for name, why in failure.silent.items() if why == NOT_FINITE]
+        if len(lost) > self.f_w:
+            raise DivergedError(
+                f"{self.name}: {len(lost)} of {len(self.workers)} workers have no finite gradient "
+                f"at step {self.step}: the model has diverged. Use a robust rule, or lower the "
+                "learning rate."
+            ) from failure
+
+    def _publish_model(self) -> None:
+        self._publish(Key("model", self.step))
+        if self.worker is not None:
+            self.worker.compute(self.step, self._vector)
+
+    def _publish(self, key: Key) -> None:
+        self.model.read(self._vector)
+        if not all_finite(self._vector):
+            raise DivergedError(
+                f"{self.name}: the model is not finite at step {self.step}. Use a robust rule, "
+                "or lower the learning rate."
+            )
+        self.outbox.publish(key, self._vector)
+
+    def _replace_tail(self) -> None:
+        if self._tail is not None and len(self._tail):
+            self.model.read(self._vector)
+            self._vector[self.model.size :] = self._tail
+            self.model.write(self._vector)
+
+
+def _median(rows: Sequence[Payload]) -> Payload:
+    return median_tail(rows, 0)
+
+
+def contract(
+    server: Server, gradient: Any, gar: Callable[..., Any], *, rounds: int, q: int, f: int
+) -> Any:
+    """Bring servers' aggregated gradients together (listing 3.3): for data that are not iid."""
+    for _ in range(rounds):
+        server.latest_aggr_grad = np.asarray(gradient, dtype=np.float32)
+        gradient = gar(gradients=server.get_aggr_grads(q), f=f)
+    return gradient

@@ -1,0 +1,128 @@
+"""Worker: follows its servers' models, and computes one gradient for each.
+
+It waits for the model of its next step from enough of its servers (one server
+alone can push nobody forward), joins those models, computes one gradient, and
+serves it to every server that asks. A worker that restarts or falls behind is
+told so by its servers, and jumps to the step that f + 1 of them agree on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from garfield.adapters.adapt import adapt
+from garfield.adapters.contract import Batch
+from garfield.core.errors import QuorumError
+from garfield.nodes.node import Behind, Node
+from garfield.nodes.tails import bodies, median_tail
+from garfield.transport.contract import Key, Payload, Transport
+
+Rule = Callable[..., Any]
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """Data whose batch is a function of the step: a step computed again is the same."""
+
+    def batch(self, step: int) -> Batch: ...
+
+
+class Worker(Node):
+    """Owns data; answers models with gradients."""
+
+    def __init__(
+        self,
+        model: Any,
+        data: Batches | Iterable[Batch],
+        *,
+        transport: Transport,
+        servers: Sequence[str],
+        loss: Any = None,
+        f_ps: int = 0,
+        q_ps: int | None = None,
+        model_gar: Rule | None = None,
+        momentum: float = 0.0,
+        **node: Any,
+    ) -> None:
+        """`model` is a torch.nn.Module (or an adapter), `data` a DataLoader or any iterable of
+        batches. `servers` are names that the transport knows, f_ps of which may be faulty;
+        `model_gar` joins the models of several. The rest goes to `Node`.
+        """
+        super().__init__(transport, **node)
+        self.model, self.servers, self.f_ps = adapt(model, loss=loss), tuple(servers), f_ps
+        self.q_ps = len(self.servers) if q_ps is None else q_ps
+        self.model_gar = model_gar
+        self.momentum = momentum
+        self.step = 0
+        self.loss = float("nan")
+        self.compute_s = 0.0
+        self._data = data if isinstance(data, Batches) else _Endless(data)
+        self._gradient = np.zeros(self.model.size + self.model.tail, np.float32)
+        self._velocity: Payload | None = None
+
+    def serve(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Compute gradients until `stop`, or until the servers have been silent for too long."""
+        while not stop():
+            try:
+                self.follow()
+            except Behind as behind:
+                self.step = max(self.step, behind.step)
+            except QuorumError:
+                if stop():
+                    return
+                raise
+
+    def follow(self) -> None:
+        """One step: get the model, compute, publish."""
+        key = Key("model", self.step)
+        length = self.model.size + self.model.tail
+        gathered = self.gather(self.servers, key, length=length, quorum=self.q_ps, f=self.f_ps)
+        self.compute(self.step, self._joined(gathered.rows))
+        self.step += 1
+
+    def compute(self, step: int, model: Payload) -> None:
+        """Publish the gradient of one batch at `model`."""
+        self.model.write(model)
+        started = self.clock()
+        self.loss = self.model.gradient(self._data.batch(step), self._gradient)
+        if self.momentum:
+            self._gradient[: self.model.size] = self._accelerated(self._gradient)
+        self.compute_s += self.clock() - started
+        self.outbox.publish(Key("gradient", step), self._gradient)
+
+    def _accelerated(self, gradient: Payload) -> Payload:
+        """v ← β v + g; the mean of all workers' is what SGD with momentum would have."""
+        body = gradient[: self.model.size]
+        if self._velocity is None:
+            self._velocity = np.zeros_like(body)
+        self._velocity *= np.float32(self.momentum)
+        self._velocity += body
+        return self._velocity
+
+    def _joined(self, rows: Sequence[Payload | None]) -> Payload:
+        if len(rows) == 1 and rows[0] is not None:
+            return rows[0]
+        if self.model_gar is None:
+            raise QuorumError(f"{self.name} has several servers and no model_gar to join them by.")
+        size = self.model.size
+        body = self.model_gar(gradients=bodies(rows, size), f=self.f_ps)
+        return np.concatenate([body, median_tail(rows, size)])
+
+
+class _Endless:
+    """A DataLoader or any other iterable, begun again whenever it ends."""
+
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        self._batches = batches
+        self._at: Iterator[Batch] | None = None
+
+    def batch(self, step: int) -> Batch:
+        if self._at is not None:
+            found = next(self._at, None)
+            if found is not None:
+                return found
+        self._at = iter(self._batches)
+        return next(self._at)

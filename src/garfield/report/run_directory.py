@@ -1,0 +1,130 @@
+"""The directory that a run leaves behind.
+
+    config.toml      all settings as used; `garfield train --config` runs them again
+    metrics.jsonl    what nodes told, a JSON object a line, in the order it was heard
+    checkpoints/     what `garfield train --resume` goes on from
+    summary.json     what came of it, and the pictures beside it
+
+A resumed run appends to the same metrics, after a line that says from which step:
+what was told of later steps before that line was lost, and is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO, TypeAlias
+
+from garfield.core.errors import ConfigError
+
+Event: TypeAlias = Mapping[str, Any]
+
+
+class RunDirectory:
+    """Written to while a run goes on. Use as a context: leaving it closes the metrics."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._metrics: TextIO | None = None
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.toml"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def summary(self) -> Path:
+        return self.path / "summary.json"
+
+    def check_new(self) -> None:
+        """Refuse to write over what is there."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigError(f"{self.path} is a file. Give --out a directory.")
+        if self.path.is_dir() and any(self.path.iterdir()):
+            raise ConfigError(
+                f"{self.path} is not empty. Choose another --out, or go on with that run: "
+                f"--resume {self.path}"
+            )
+
+    def check_old(self) -> None:
+        """Refuse to resume what is no run."""
+        if not self.config.is_file():
+            raise ConfigError(f"{self.path} holds no run to resume: it has no {self.config.name}.")
+
+    def open(self, settings: Mapping[str, Any]) -> None:
+        """Write the config, and be ready for events."""
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            write_whole(self.config, as_toml(settings))
+            self._metrics = self.metrics.open("a", encoding="utf-8", buffering=1)
+        except OSError as problem:
+            raise ConfigError(f"{self.path} cannot be written to: {problem.strerror}.") from None
+
+    def record(self, event: Event) -> None:
+        """Append an event to the metrics."""
+        assert self._metrics is not None  # open() comes first
+        self._metrics.write(json.dumps(plain(event), ensure_ascii=False) + "\n")
+
+    def events(self) -> list[Event]:
+        """All that was recorded, former parts of a resumed run included."""
+        return list(_read(self.metrics)) if self.metrics.is_file() else []
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        text = json.dumps(plain(summary), indent=2, ensure_ascii=False)
+        write_whole(self.summary, text + "\n")
+
+    def __enter__(self) -> RunDirectory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+
+
+def as_toml(settings: Mapping[str, Any]) -> str:
+    """Settings as a TOML file; what is not set stands in a comment."""
+    lines = []
+    for name, value in settings.items():
+        key = name.replace("_", "-")
+        if value is None:
+            lines.append(f"# {key} is not set")
+        elif isinstance(value, float) and not math.isfinite(value):
+            lines.append(f"{key} = {value}")
+        else:  # a JSON text, number or truth value is a TOML one too
+            lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+    return "\n".join(lines) + "\n"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """A file that is there whole, or as it was before."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def plain(value: Any) -> Any:
+    """Fit for JSON: a number that is not finite becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _read(path: Path) -> Iterator[Event]:
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError:
+                continue  # cut short when the machine went down

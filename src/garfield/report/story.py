@@ -1,0 +1,138 @@
+"""What the events of a run say, put in order: who told them, when, and what went on.
+
+A run that was resumed has several parts, and sums start anew in each. Of the
+servers, the honest one that came farthest tells the story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from garfield.report.run_directory import Event
+
+NOT_NEEDED = "not needed"  # garfield.transport's word for a reply that was cancelled
+_MALFORMED = ("sent ", "not finite", "garbage", "says ", "has a ticket", "its certificate")
+
+Standing: TypeAlias = Literal["trusted", "left out", "heard", "silent", "not needed"]
+"""Of a worker in a step. Heard: the rule decides per coordinate, so it leaves nobody out."""
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Who plays in a run; who really lies is known in an experiment."""
+
+    servers: Sequence[str]
+    workers: Sequence[str]
+    liars: Sequence[str] = ()
+
+    @property
+    def honest_servers(self) -> list[str]:
+        return [name for name in self.servers if name not in self.liars]
+
+
+@dataclass(frozen=True)
+class Point:
+    """An evaluation on the test set."""
+
+    step: int
+    time_s: float
+    accuracy: float
+    loss: float | None
+
+
+@dataclass
+class Part:
+    """From a start or resumption to the next."""
+
+    first_step: int = 0
+    events: list[Event] = field(default_factory=list)
+
+    def steps_of(self, node: str) -> list[Event]:
+        return [e for e in self.events if e["event"] == "step" and e["node"] == node]
+
+    def last_of_each(self) -> dict[str, Event]:
+        """Every node's last account."""
+        return {e["node"]: e for e in self.events if "bytes_sent" in e}
+
+
+@dataclass(frozen=True)
+class Story:
+    """Read with `read`."""
+
+    cast: Cast
+    parts: Sequence[Part]
+
+    def narrator(self, part: Part) -> str:
+        """The honest server that came farthest; the first of those."""
+        last = {e["node"]: int(e["step"]) for e in part.events if e["event"] == "step"}
+        honest = self.cast.honest_servers
+        return max(honest, key=lambda name: (last.get(name, -1), -honest.index(name)))
+
+    @property
+    def steps(self) -> list[Event]:
+        """The narrator's, one for each step that counts."""
+        return [event for part in self.parts for event in part.steps_of(self.narrator(part))]
+
+    @property
+    def curve(self) -> list[Point]:
+        """Evaluations in the order of steps; seconds add up over the parts."""
+        points: dict[int, Point] = {}
+        before_s = 0.0
+        for part in self.parts:
+            time_s = 0.0
+            for event in part.events:
+                if event.get("node") not in self.cast.honest_servers:
+                    continue
+                time_s = max(time_s, event.get("time_s", 0.0))
+                if "accuracy" in event and event["step"] not in points:
+                    seen = (event["step"], before_s + event.get("time_s", time_s))
+                    points[event["step"]] = Point(*seen, event["accuracy"], event.get("loss"))
+            before_s += time_s
+        return [points[step] for step in sorted(points)]
+
+    @property
+    def diverged(self) -> str | None:
+        """Why the model is useless, if it is."""
+        for event in self.parts[-1].events:
+            if event["event"] == "diverged" and event["node"] in self.cast.honest_servers:
+                return str(event["error"])
+        return None
+
+
+def read(events: Sequence[Event], cast: Cast) -> Story:
+    """Cut events into parts; what was told of steps that were done again later is dropped."""
+    parts = [Part()]
+    for event in events:
+        if event["event"] != "resumed":
+            parts[-1].events.append(event)
+            continue
+        step = int(event["step"])
+        for part in parts:
+            part.events = [e for e in part.events if e.get("step", 0) <= step]
+        parts.append(Part(step))
+    return Story(cast, parts)
+
+
+def standing(event: Event, worker: str) -> Standing:
+    """What became of a worker's gradient in a step."""
+    silent: Mapping[str, Any] = event.get("silent") or {}
+    trusted = event.get("trusted")
+    if trusted is not None and worker in trusted:
+        return "trusted"
+    if worker in silent:
+        return "not needed" if silent[worker] == NOT_NEEDED else "silent"
+    if worker in (event.get("set_aside") or {}):
+        return "left out"
+    return "heard" if trusted is None else "left out"
+
+
+def is_proof(reason: str) -> bool:
+    """No honest node says such a thing, however slow or far away it is."""
+    return reason.startswith(_MALFORMED)
+
+
+def is_blameless(reason: str) -> bool:
+    """Being ahead, or not being waited for, is nobody's fault."""
+    return reason == NOT_NEEDED or reason.startswith("gone")

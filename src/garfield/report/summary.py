@@ -1,0 +1,123 @@
+"""The numbers of a run: accuracy, throughput, where the time went, who misbehaved.
+
+Of a step as the server sees it, communication is the time it waited for replies
+less the time that a worker computed meanwhile: compute + communication +
+aggregation make up the step. Evaluations on the test set are in none of them.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from garfield.report.run_directory import Event
+from garfield.report.story import Part, Story, is_blameless, is_proof, standing
+
+
+def summarise(story: Story) -> dict[str, Any]:
+    """All that the events alone can tell."""
+    steps, curve = story.steps, story.curve
+    time_s = sum(part_time_s(story, part) for part in story.parts)
+    gradients = sum(event.get("gradients", 0) for event in steps)
+    return {
+        "accuracy": curve[-1].accuracy if curve else None,
+        "loss": curve[-1].loss if curve else None,
+        "best_accuracy": max((point.accuracy for point in curve), default=None),
+        "steps": max((event["step"] for event in steps), default=story.parts[-1].first_step),
+        "time_s": time_s,
+        "updates_per_s": _rate(len(steps), time_s),
+        "batches_per_s": _rate(gradients, time_s),
+        "breakdown": breakdown(story),
+        "bytes_sent": _total(story, "bytes_sent"),
+        "bytes_received": _total(story, "bytes_received"),
+        "liars": misbehaviour(story),
+        "left_out": left_out(story),
+        "diverged": story.diverged,
+        "resumed_at": [part.first_step for part in story.parts[1:]],
+    }
+
+
+def part_time_s(story: Story, part: Part) -> float:
+    """Seconds of training in a part."""
+    steps = part.steps_of(story.narrator(part))
+    return float(steps[-1]["time_s"]) if steps else 0.0
+
+
+def breakdown(story: Story) -> dict[str, float]:
+    """Seconds a step, by what they were spent on."""
+    waited = aggregated = 0.0
+    for part in story.parts:
+        steps = part.steps_of(story.narrator(part))
+        if steps:
+            waited += steps[-1]["communication_s"]
+            aggregated += steps[-1]["aggregation_s"]
+    count = len(story.steps) or 1
+    compute_s = _compute_s(story)
+    return {
+        "compute_s": compute_s,
+        "communication_s": max(0.0, waited / count - compute_s),
+        "aggregation_s": aggregated / count,
+    }
+
+
+def misbehaviour(story: Story) -> dict[str, dict[str, Any]]:
+    """Peers that lied provably or kept silent, as honest nodes tell it.
+
+    `times` is what the most concerned of them counted; `reason` is the last one it saw.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for part in story.parts:
+        for witness, event in part.last_of_each().items():
+            if witness in story.cast.liars:
+                continue
+            for peer, times in (event.get("silences") or {}).items():
+                reason = event["reasons"][peer]
+                if is_blameless(reason) or times <= found.get(peer, {"times": 0})["times"]:
+                    continue
+                kind = "lied" if is_proof(reason) else "silent"
+                found[peer] = {"kind": kind, "times": times, "reason": reason}
+    return dict(sorted(found.items()))
+
+
+def left_out(story: Story) -> dict[str, int]:
+    """In how many steps the rule did not let a worker's gradient in."""
+    counts = Counter(
+        worker
+        for event in story.steps
+        for worker in story.cast.workers
+        if standing(event, worker) == "left out"
+    )
+    return {worker: counts[worker] for worker in story.cast.workers if counts[worker]}
+
+
+def versions(packages: Iterable[str] = ("garfield", "numpy", "torch", "grpcio")) -> dict[str, str]:
+    """What the run was made with."""
+    found = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _compute_s(story: Story) -> float:
+    """Mean seconds of one gradient, over all workers and steps."""
+    seconds = computed = 0.0
+    for part in story.parts:
+        last: dict[str, Event] = {e["node"]: e for e in part.events if e.get("compute_s")}
+        seconds += sum(event["compute_s"] for event in last.values())
+        computed += sum(event["computed"] for event in last.values())
+    return seconds / computed if computed else 0.0
+
+
+def _total(story: Story, what: str) -> int:
+    parts = (part.last_of_each().values() for part in story.parts)
+    return sum(event[what] for events in parts for event in events)
+
+
+def _rate(count: int, time_s: float) -> float | None:
+    return count / time_s if time_s > 0 else None

@@ -1,0 +1,72 @@
+"""What came of a run, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from garfield.report.tables import duration
+
+
+def summary_table(summary: Mapping[str, Any]) -> Table:
+    """One line per question that a reader has."""
+    table = Table(box=box.SIMPLE, show_header=False, show_edge=False, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column()
+    for name, text in _lines(summary).items():
+        if text:
+            table.add_row(name, Text(text))
+    return table
+
+
+def _lines(summary: Mapping[str, Any]) -> dict[str, str]:
+    loss = summary["loss"]
+    accuracy = percent(summary["accuracy"])
+    if loss is not None and summary["accuracy"] is not None:
+        accuracy += f" (loss {loss:.3g})"
+    sent = summary["bytes_sent"]
+    return {
+        "accuracy": accuracy,
+        "steps": f"{summary['steps']} of {summary['total_steps']}",
+        "pace": _pace(summary),
+        "a step": _step(summary["breakdown"]),
+        "traffic": f"{sent / 1e6:,.1f} MB sent by all nodes" if sent else "",
+        "left out": _left_out(summary),
+        "silent": _misbehaviour(summary, "silent"),
+        "lied": _misbehaviour(summary, "lied"),
+    }
+
+
+def percent(share: float | None) -> str:
+    return "not evaluated" if share is None else f"{100 * share:.1f} %"
+
+
+def rate(per_s: float | None) -> str:
+    return "–" if per_s is None else f"{per_s:.1f}"
+
+
+def _pace(summary: Mapping[str, Any]) -> str:
+    batches = rate(summary["batches_per_s"])
+    return f"{rate(summary['updates_per_s'])} updates/s, {batches} batches/s"
+
+
+def _step(parts: Mapping[str, float]) -> str:
+    return ", ".join(f"{name.removesuffix('_s')} {duration(s)}" for name, s in parts.items() if s)
+
+
+def _left_out(summary: Mapping[str, Any], most: int = 6) -> str:
+    often = sorted(summary["left_out"].items(), key=lambda item: -item[1])
+    told = ", ".join(f"{name} {times}×" for name, times in often[:most])
+    return f"{told} and {len(often) - most} others" if len(often) > most else told
+
+
+def _misbehaviour(summary: Mapping[str, Any], kind: str) -> str:
+    return "; ".join(
+        f"{name} {about['times']}× ({about['reason']})"
+        for name, about in summary["liars"].items()
+        if about["kind"] == kind
+    )

@@ -1,0 +1,121 @@
+"""What a transport is: nodes publish vectors under keys, and pull them from each other.
+
+A transport is `serve`, `pull`, `close`. Concurrency stays inside it: nodes read
+as plain synchronous code. Every transport is held to one contract test, and no
+peer is trusted: what arrives is one float32 vector of the length that was
+asked for, under the key that was asked for, all of it finite, or it counts as
+silence, with the reason kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Payload: TypeAlias = npt.NDArray[np.float32]
+"""A flat vector as it travels. Whoever gets one must not change it."""
+
+
+class Key(NamedTuple):
+    """What is asked for: ("model", 7), or ("aggregate", 7, 2) for the third contraction round."""
+
+    kind: str
+    step: int
+    round: int = 0
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The vector is there. A liar may send any bytes, and slowly."""
+
+    payload: Payload | bytes
+    pace_bps: float | None = None
+    """Bits per second to send at, for a liar that drips; None for as fast as it goes."""
+
+
+@dataclass(frozen=True)
+class Gone:
+    """That step is over here, and no longer kept; the asker is told where we are."""
+
+    now: int
+
+
+@dataclass(frozen=True)
+class NotYet:
+    """Nothing under that key yet: the asker is kept waiting, without a thread, until it is."""
+
+
+Answer: TypeAlias = Ready | Gone | NotYet
+
+
+class Source(Protocol):
+    """What a node lets its transport serve from: its outbox."""
+
+    def answer(self, asker: str, key: Key) -> Answer:
+        """At once, never blocking; called from the transport's own thread."""
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called, from any thread, whenever an answer may have changed."""
+
+
+@dataclass(frozen=True)
+class Replies:
+    """What a pull brought, ordered by the peers' names, never by arrival."""
+
+    names: tuple[str, ...]
+    rows: tuple[Payload, ...]
+    """Valid until the next pull of the same kind, which may use the memory again."""
+    silent: Mapping[str, str] = field(default_factory=dict)
+    """Everybody else who was asked, each with the reason: "no answer in 10 s", "sent 12 of 40
+    bytes", "not finite", "connection refused"."""
+    gone: Mapping[str, int] = field(default_factory=dict)
+    """Peers that are past this step, and the step that they claim to be at; in `silent` too."""
+
+
+NOT_NEEDED = "not needed"
+"""The reason of a peer whose reply was cancelled because others were enough: no fault of its."""
+
+NOT_FINITE = "not finite"
+"""The reason of a peer whose vector holds NaN or infinity."""
+
+Until: TypeAlias = Callable[[Collection[str]], bool]
+"""Of the peers that have validly answered: are these enough?"""
+
+
+class Transport(Protocol):
+    """How nodes reach each other."""
+
+    name: str
+    """Whose transport this is, as the peers know it."""
+
+    def serve(self, source: Source) -> None:
+        """Start answering peers from `source`. Once."""
+
+    def pull(
+        self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float
+    ) -> Replies:
+        """Ask all peers at once for `key`, a vector of `length` float32.
+
+        Returns as soon as `until` is satisfied by those who validly answered, when everybody has
+        answered or failed for good, or after `timeout_s`; what is still under way then is
+        cancelled. A peer that is not there yet is tried again until the deadline. Asking oneself
+        goes the same way.
+        """
+
+    def close(self) -> None:
+        """Stop serving and free everything: threads, ports, files."""
+
+
+def first(count: int) -> Until:
+    """Enough: any `count` of them (asynchronous quorums)."""
+    return lambda names: len(names) >= count
+
+
+def all_of(awaited: Collection[str]) -> Until:
+    """Enough: every one of these (synchronous rounds)."""
+    waited = frozenset(awaited)
+    return lambda names: waited.issubset(names)

@@ -1,0 +1,214 @@
+"""The side that answers: long polls on a node's source, then chunks as fast as they are read.
+
+A call is identified, decoded, given a turn, kept until the source has an
+answer, and answered. An asker has one turn per kind: a newer call ends an older
+one, so nobody can make us hold more than that. All runs on the transport's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from garfield.core.errors import ConfigError
+from garfield.transport import wire
+from garfield.transport.contract import Answer, Gone, Key, NotYet, Ready, Source
+from garfield.transport.descriptors import Counter
+from garfield.transport.grpc_options import MAX_CALL_S, METHOD, SERVER, aio, grpc
+
+KINDS = 8
+"""How many kinds one asker may wait for at once; what is being sent to it pins no more vectors."""
+
+CALLS = 16
+"""How many calls of one asker may be open. One that has ended stays open, with a chunk in
+memory, as long as its asker does not read: gRPC lets nobody take a message back."""
+
+Identify = Callable[[Any], str | None]
+"""From a call's context to the asker's name; None for a stranger."""
+
+
+class Polls:
+    """A source whose answers can be waited for."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._changed = asyncio.Event()
+
+    def wake(self) -> None:
+        """Something was published: everybody who waits looks again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def settled(self, asker: str, key: Key) -> Ready | Gone:
+        """The answer, as soon as there is one."""
+        answer: Answer = self._source.answer(asker, key)
+        while isinstance(answer, NotYet):
+            await self._changed.wait()  # no publication is missed: it is announced on this loop
+            answer = self._source.answer(asker, key)
+        return answer
+
+
+def _noticed(writing: asyncio.Future[None]) -> None:
+    """An asker that left while we wrote is no error; asyncio would report it as one."""
+    if not writing.cancelled():
+        writing.exception()
+
+
+class Call:
+    """One call, being waited for or sent to."""
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        self._writing: asyncio.Future[None] | None = None
+
+    async def write(self, message: bytes) -> None:
+        """Until the asker has room for it."""
+        self._writing = asyncio.ensure_future(self.context.write(message))
+        self._writing.add_done_callback(_noticed)
+        await asyncio.shield(self._writing)
+
+    async def abort(self, code: Any, why: str) -> NoReturn:
+        """Once what is on its way has left; a status sent after it would only hide it from us."""
+        await self.settle()
+        await self.context.abort(code, why)
+        raise AssertionError("abort raises")
+
+    async def settle(self) -> None:
+        """Until nothing is on its way. An asker that has left cancels the call, silently."""
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
+            if self._writing.cancelled() or self._writing.exception() is not None:
+                raise asyncio.CancelledError
+
+
+class Turns:
+    """The calls of one asker: the newest of each kind, and those that are ending."""
+
+    def __init__(self) -> None:
+        self.open = 0
+        self._newest: dict[str, asyncio.Task[None]] = {}
+
+    def begin(self, kind: str, work: asyncio.Task[None]) -> None:
+        """This one instead of an older one."""
+        older = self._newest.pop(kind, None)
+        if older is None and len(self._newest) >= KINDS:
+            older = self._newest.pop(next(iter(self._newest)))  # the oldest
+        if older is not None:
+            older.cancel()
+        self._newest[kind] = work
+
+    def end(self, kind: str, work: asyncio.Task[None]) -> None:
+        if self._newest.get(kind) is work:
+            del self._newest[kind]
+
+
+class GrpcServer:
+    """A port, and the calls that come in through it."""
+
+    def __init__(self, polls: Polls, identify: Identify, counter: Counter | None) -> None:
+        self._polls = polls
+        self._identify = identify
+        self._counter = counter
+        self._turns: dict[str, Turns] = {}  # of known askers only
+        self._server: Any = aio.server(options=SERVER)
+        handler = grpc.unary_stream_rpc_method_handler(self._handle)
+        service, method = METHOD.strip("/").split("/")
+        handlers = grpc.method_handlers_generic_handler(service, {method: handler})
+        self._server.add_generic_rpc_handlers((handlers,))
+        self.bytes_sent = 0
+
+    async def start(self, listen: str, credentials: Any | None) -> int:
+        """Listen there; the port, which the system chooses if it is given as 0."""
+        try:
+            if credentials is None:
+                port = self._server.add_insecure_port(listen)
+            else:
+                port = self._server.add_secure_port(listen, credentials)
+        except RuntimeError as problem:
+            raise ConfigError(
+                f"Cannot listen on {listen}: {problem}. Free it, or give port 0 to have one chosen."
+            ) from None
+        await self._server.start()
+        return int(port)
+
+    async def stop(self) -> None:
+        await self._server.stop(grace=None)
+
+    # -- one call -------------------------------------------------------------------
+
+    async def _handle(self, message: bytes, context: Any) -> None:
+        call = Call(context)
+        asker = self._identify(context)
+        if asker is None:  # perhaps only not known yet: it may ask again
+            await call.abort(grpc.StatusCode.UNAVAILABLE, "the asker is not known here")
+        left_s = context.time_remaining()
+        if left_s is None or left_s > MAX_CALL_S + 60:  # clocks differ
+            await call.abort(grpc.StatusCode.INVALID_ARGUMENT, "a call needs a deadline")
+        try:
+            request = wire.Request.decode(message)
+        except wire.WireError as problem:
+            await call.abort(grpc.StatusCode.INVALID_ARGUMENT, str(problem))
+        turns = self._turns.setdefault(asker, Turns())
+        if turns.open >= CALLS:
+            await call.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "asks and does not read")
+        turns.open += 1
+        try:
+            await self._take_turn(turns, asker, request, call)
+        finally:
+            turns.open -= 1
+
+    async def _take_turn(self, turns: Turns, asker: str, request: wire.Request, call: Call) -> None:
+        work = asyncio.ensure_future(self._answer(asker, request, call))
+        turns.begin(request.key.kind, work)
+        try:
+            await asyncio.wait({work})
+        finally:
+            work.cancel()
+            turns.end(request.key.kind, work)
+        if work.cancelled():
+            await call.abort(grpc.StatusCode.ABORTED, "asked again meanwhile")
+        await call.settle()
+        work.result()
+
+    async def _answer(self, asker: str, request: wire.Request, call: Call) -> None:
+        key = request.key
+        answer = await self._polls.settled(asker, key)
+        if isinstance(answer, Gone):
+            await call.write(wire.Header(wire.Status.GONE, answer.now).encode())
+            return
+        total = len(wire.raw(answer.payload))
+        header = wire.Header(wire.Status.READY, key.step, key.round, total)
+        if total != request.length * wire.ITEM:
+            await call.write(header.encode())  # the asker knows enough
+        elif not await self._lend(answer, request, header, call):
+            await self._stream(answer, header, call)
+
+    async def _lend(
+        self, answer: Ready, request: wire.Request, header: wire.Header, call: Call
+    ) -> bool:
+        """Hand over a descriptor, if that is wanted, possible and worth it."""
+        long_and_honest = header.total > wire.CHUNK and answer.pace_bps is None
+        if self._counter is None or wire.Flag.DESCRIPTOR not in request.flags:
+            return False
+        if not long_and_honest or isinstance(answer.payload, bytes):
+            return False
+        try:
+            descriptor = await self._counter.copy(request.key, answer.payload)
+        except OSError:  # no memory for a copy, or no descriptors left
+            return False
+        with self._counter.ticket(descriptor) as (ticket, used):
+            offer = replace(header, flags=wire.Flag.DESCRIPTOR, ticket=ticket)
+            await call.write(offer.encode())
+            await used.wait()  # or for the call's deadline, which the asker has set
+        self.bytes_sent += header.total
+        return True
+
+    async def _stream(self, answer: Ready, header: wire.Header, call: Call) -> None:
+        await call.write(header.encode())
+        for chunk in wire.chunks(answer.payload):
+            if answer.pace_bps is not None:
+                await asyncio.sleep(8 * len(chunk) / answer.pace_bps)
+            await call.write(chunk)
+            self.bytes_sent += len(chunk)

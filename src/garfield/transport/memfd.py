@@ -1,0 +1,57 @@
+"""A vector in sealed memory: written once, then passed as a descriptor and mapped by anybody.
+
+The seals make it safe to map what a stranger made: nobody can change it,
+shrink it (reading past the end would kill the reader) or take the seals off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import mmap
+import os
+
+import numpy as np
+
+from garfield.transport import wire
+from garfield.transport.contract import Payload
+
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+_BLOCK = 512  # bytes; what st_blocks counts, whatever the file system's own are
+
+
+async def sealed(payload: Payload) -> int:
+    """A descriptor of a sealed copy, made piece by piece: the loop has others to look after."""
+    descriptor = os.memfd_create("garfield", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        view = wire.raw(payload)
+        at = 0
+        while at < len(view):
+            at += os.write(descriptor, view[at : at + wire.CHUNK])
+            await asyncio.sleep(0)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def mapped(descriptor: int, length: int) -> Payload:
+    """The vector behind a descriptor that somebody sent, read-only, without a copy.
+
+    It must be sealed, of the length asked for, and all there: a hole would be filled, or fail,
+    when it is read. The descriptor remains the caller's to close.
+    """
+    try:
+        seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError:
+        raise wire.WireError("sent a descriptor that is no sealed memory") from None
+    if seals & _SEALS != _SEALS:
+        raise wire.WireError("sent memory that it could still change")
+    found = os.fstat(descriptor)
+    if found.st_size != length * wire.ITEM:
+        raise wire.WireError(f"sent {found.st_size} of {length * wire.ITEM} bytes")
+    if found.st_blocks * _BLOCK < found.st_size:
+        raise wire.WireError("sent memory with holes")
+    memory = mmap.mmap(descriptor, found.st_size, mmap.MAP_PRIVATE, mmap.PROT_READ)
+    return np.frombuffer(memory, dtype=np.float32)

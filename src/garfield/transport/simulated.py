@@ -1,0 +1,186 @@
+"""Many nodes in one process, on a virtual clock: the same nodes, no threads, the same bits.
+
+Every node is a greenlet that runs until it must wait in `pull`; the scheduler
+then runs the next one that has something to do, in the order in which they
+became ready. When nobody can go on, the clock jumps to the next deadline. Two
+runs from the same seed take the same turns.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+import numpy as np
+from greenlet import getcurrent, greenlet
+
+from garfield.core.errors import GarfieldError
+from garfield.transport.contract import (
+    NOT_FINITE,
+    NOT_NEEDED,
+    Gone,
+    Key,
+    Payload,
+    Ready,
+    Replies,
+    Source,
+    Until,
+)
+
+
+class Deadlock(GarfieldError):  # noqa: N818 (the word for it)
+    """Every node waits for something that nobody will publish, without a deadline."""
+
+
+class Simulation:
+    """The scheduler: nodes by name, whose turn it is, and what time it is."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._sources: dict[str, Source] = {}
+        self._ready: deque[greenlet] = deque()
+        self._timers: list[tuple[float, int, greenlet]] = []  # deadline, order of entry, who
+        self._entered = 0
+        self._waiting: dict[str, dict[greenlet, None]] = defaultdict(dict)  # on whom: who
+        self._changed: dict[greenlet, dict[str, None]] = {}  # waiters: whose answers changed
+        self._failure: BaseException | None = None
+        self._hub: greenlet | None = None
+
+    def transport(self, name: str, *, latency_s: float = 0.0) -> SimulatedTransport:
+        """The transport of one node; what it sends takes `latency_s` on the virtual clock."""
+        return SimulatedTransport(self, name, latency_s)
+
+    def spawn(self, program: Callable[[], object]) -> None:
+        """Add a node's program; it starts with `run`."""
+
+        def guarded() -> None:
+            try:
+                program()
+            except BaseException as failure:
+                self._failure = self._failure or failure
+
+        self._ready.append(greenlet(guarded))
+
+    def run(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Run until every program has ended, or `until` says so; the first failure is raised."""
+        self._hub = getcurrent()
+        while not until():
+            if not self._ready and not self._advance():
+                break
+            turn = self._ready.popleft()
+            turn.switch()
+            if self._failure is not None:
+                raise self._failure
+        self._hub = None
+
+    def _advance(self) -> bool:
+        """Jump to the next deadline that somebody still waits for."""
+        while self._timers:
+            deadline, _, who = heappop(self._timers)
+            if who in self._changed:  # it is still waiting
+                self.now_s = max(self.now_s, deadline)
+                self._ready.append(who)
+                return True
+        return False
+
+    def _published(self, name: str) -> None:
+        for who in self._waiting[name]:
+            if not self._changed[who]:
+                self._ready.append(who)
+            self._changed[who][name] = None
+
+    def _wait(self, on: Sequence[str], deadline_s: float) -> list[str]:
+        """Give the turn away until one of `on` may answer, or the deadline; who may answer."""
+        me = getcurrent()
+        if self._hub is None or me is self._hub:
+            raise Deadlock("A simulated node can wait only inside Simulation.run().")
+        self._changed[me] = {}
+        for name in on:
+            self._waiting[name][me] = None
+        self._entered += 1
+        heappush(self._timers, (deadline_s, self._entered, me))
+        self._hub.switch()
+        for name in on:
+            self._waiting[name].pop(me, None)
+        return list(self._changed.pop(me))
+
+
+@dataclass
+class SimulatedTransport:
+    """One node's way to the others. Nothing is copied: payloads are immutable by contract."""
+
+    simulation: Simulation
+    name: str
+    latency_s: float = 0.0
+    bytes_received: int = field(default=0, init=False)
+    bytes_sent: int = field(default=0, init=False)
+
+    def serve(self, source: Source) -> None:
+        self.simulation._sources[self.name] = source
+        source.watch(lambda: self.simulation._published(self.name))
+        self.simulation._published(self.name)
+
+    def pull(
+        self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float
+    ) -> Replies:
+        deadline_s = self.simulation.now_s + timeout_s
+        rows: dict[str, Payload] = {}
+        silent = dict.fromkeys(peers, f"no answer in {timeout_s:g} s")
+        gone: dict[str, int] = {}
+        pending = dict.fromkeys(sorted(peers))
+        ask = list(pending)
+        while not until(rows):
+            for peer in ask:
+                self._ask(peer, key, length, pending, rows, silent, gone)
+                if until(rows):
+                    break
+            if until(rows) or not pending or self.simulation.now_s >= deadline_s:
+                break
+            changed = self.simulation._wait(list(pending), deadline_s)
+            ask = [peer for peer in changed if peer in pending]
+        if until(rows):
+            silent |= dict.fromkeys(pending, NOT_NEEDED)
+        names = tuple(sorted(rows))
+        return Replies(names, tuple(rows[name] for name in names), silent, gone)
+
+    def _ask(
+        self,
+        peer: str,
+        key: Key,
+        length: int,
+        pending: dict[str, None],
+        rows: dict[str, Payload],
+        silent: dict[str, str],
+        gone: dict[str, int],
+    ) -> None:
+        source = self.simulation._sources.get(peer)
+        answer = None if source is None else source.answer(self.name, key)
+        if isinstance(answer, Gone):
+            gone[peer] = answer.now
+            silent[peer] = f"gone, now at {answer.now}"
+            del pending[peer]
+        elif isinstance(answer, Ready):
+            del pending[peer]
+            problem = self._flaw(answer, length)
+            if problem:
+                silent[peer] = problem
+                return
+            assert isinstance(answer.payload, np.ndarray)
+            rows[peer] = answer.payload
+            del silent[peer]
+            self.bytes_received += answer.payload.nbytes
+
+    def _flaw(self, answer: Ready, length: int) -> str | None:
+        payload = answer.payload
+        if answer.pace_bps is not None:
+            return "too slow"
+        if not isinstance(payload, np.ndarray) or payload.dtype != np.float32:
+            return f"sent {len(payload)} bytes that are no float32 vector"
+        if payload.shape != (length,):
+            return f"sent {payload.size} numbers instead of {length}"
+        return None if np.isfinite(payload).all() else NOT_FINITE
+
+    def close(self) -> None:
+        self.simulation._sources.pop(self.name, None)

@@ -1,0 +1,185 @@
+"""What goes over the wire: a small request, a small header, then raw chunks.
+
+A request names a key and the length wanted. The answer is a header, and, when
+the vector is there and of that length, its bytes in chunks of exactly `CHUNK`,
+the last one shorter. Every field is fixed and checked, so what a peer can make
+us hold is what we asked it for. Pure: no sockets, no clock.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+
+import numpy as np
+
+from garfield.core.errors import ConfigError
+from garfield.transport.contract import Key, Payload
+from garfield.transport.finite import all_finite
+
+CHUNK = 1 << 20  # bytes; a whole number of float32
+MAX_REQUEST = 128  # bytes
+MAX_MESSAGE = CHUNK + 4096  # what a client lets gRPC take in at once
+ITEM = 4  # bytes of a float32
+TICKET = 16  # bytes
+
+_KIND = re.compile(rb"[a-z][a-z0-9_-]{0,31}")
+_REQUEST = struct.Struct("<4sBqIQ")  # magic, flags, step, round, length; then the kind
+_HEADER = struct.Struct(f"<4sBBqIQ{TICKET}s")  # magic, status, flags, step, round, bytes, ticket
+_ASKS, _ANSWERS = b"GFq1", b"GFa1"
+_LARGEST_STEP, _LARGEST_LENGTH = 2**62, 2**60
+
+assert sys.byteorder == "little", "vectors travel as they lie in memory: little-endian float32"
+
+
+class WireError(Exception):
+    """What came is not what was asked for; the text is the reason that is kept."""
+
+
+class Status(IntEnum):
+    """How the source answered."""
+
+    READY = 1
+    GONE = 2
+
+
+class Flag(IntFlag):
+    """In a request: a descriptor will do. In a header: no chunks follow, fetch a descriptor."""
+
+    NONE = 0
+    DESCRIPTOR = 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """Give me `key`, a vector of `length` float32."""
+
+    key: Key
+    length: int
+    flags: Flag = Flag.NONE
+
+    def encode(self) -> bytes:
+        kind = self.key.kind.encode("ascii", "replace")
+        if not _KIND.fullmatch(kind):
+            raise ConfigError(
+                f"A key's kind is a short lower-case word like gradient, got {self.key.kind!r}."
+            )
+        if not (0 <= self.key.step <= _LARGEST_STEP and 0 <= self.key.round < 2**32):
+            raise ConfigError(f"A key's step and round count from 0, got {self.key}.")
+        if not 1 <= self.length <= _LARGEST_LENGTH:
+            raise ConfigError(f"A vector has at least one element, asked for {self.length}.")
+        fields = (_ASKS, self.flags, self.key.step, self.key.round, self.length)
+        return _REQUEST.pack(*fields) + kind
+
+    @classmethod
+    def decode(cls, message: bytes) -> Request:
+        kind = message[_REQUEST.size :]
+        if len(message) > MAX_REQUEST or not _KIND.fullmatch(kind):
+            raise WireError("not a request")
+        magic, flags, step, round_, length = _REQUEST.unpack_from(message)
+        known = magic == _ASKS and flags <= Flag.DESCRIPTOR
+        if not (known and 0 <= step <= _LARGEST_STEP and 1 <= length <= _LARGEST_LENGTH):
+            raise WireError("not a request")
+        return cls(Key(kind.decode("ascii"), step, round_), length, Flag(flags))
+
+
+@dataclass(frozen=True)
+class Header:
+    """What follows: `total` bytes of the vector at (step, round), or nothing: gone, now at step."""
+
+    status: Status
+    step: int
+    round: int = 0
+    total: int = 0
+    flags: Flag = Flag.NONE
+    ticket: bytes = bytes(TICKET)
+    """Which descriptor to fetch, when that is the way."""
+
+    def encode(self) -> bytes:
+        fields = (self.status, self.flags, self.step, self.round, self.total, self.ticket)
+        return _HEADER.pack(_ANSWERS, *fields)
+
+    @classmethod
+    def decode(cls, message: object) -> Header:
+        if not isinstance(message, bytes) or len(message) != _HEADER.size:
+            raise WireError("garbage instead of a header")
+        magic, status, flags, step, round_, total, ticket = _HEADER.unpack(message)
+        known = status in (Status.READY, Status.GONE) and flags <= Flag.DESCRIPTOR
+        if magic != _ANSWERS or not known or not 0 <= step <= _LARGEST_STEP:
+            raise WireError("garbage instead of a header")
+        return cls(Status(status), step, round_, total, Flag(flags), ticket)
+
+    def gone_at(self, request: Request) -> int | None:
+        """The step that the peer claims to be at if the key is gone; None if it is there.
+
+        Raises WireError when the header does not belong to the request.
+        """
+        key = request.key
+        if self.status == Status.GONE:
+            if self.step < key.step:
+                raise WireError(f"says step {key.step} is gone, and to be at {self.step}")
+            return self.step
+        if (self.step, self.round) != (key.step, key.round):
+            asked = f"{key.step}.{key.round}"
+            raise WireError(f"sent step {self.step}.{self.round} instead of {asked}")
+        if self.total != request.length * ITEM:
+            raise WireError(f"sent {self.total} of {request.length * ITEM} bytes")
+        if self.flags & ~request.flags:
+            raise WireError("sent a ticket for a descriptor that nobody asked for")
+        return None
+
+
+def raw(payload: Payload | bytes) -> memoryview:
+    """The bytes of a vector, where they are."""
+    if isinstance(payload, bytes):
+        return memoryview(payload)
+    return payload.reshape(-1).view(np.uint8).data
+
+
+def chunks(payload: Payload | bytes) -> Iterator[bytes]:
+    """The bytes of a vector, copied out one chunk at a time."""
+    view = raw(payload)
+    for lo in range(0, len(view), CHUNK):
+        yield view[lo : lo + CHUNK].tobytes()  # gRPC takes bytes only; a memoryview hangs the peer
+
+
+class Filling:
+    """A row that fills up chunk by chunk. Each is checked while it is still in the cache."""
+
+    def __init__(self, row: Payload) -> None:
+        self.row = row
+        self._into = raw(row)
+        self.arrived = 0
+
+    def __str__(self) -> str:
+        return f"sent {self.arrived} of {len(self._into)} bytes"
+
+    @property
+    def complete(self) -> bool:
+        return self.arrived == len(self._into)
+
+    def add(self, chunk: object) -> None:
+        """Take the next chunk, which has exactly one right size."""
+        due = min(CHUNK, len(self._into) - self.arrived)
+        if not isinstance(chunk, bytes):
+            raise WireError(str(self))
+        if len(chunk) != due:
+            raise WireError(f"sent a chunk of {len(chunk)} bytes instead of {due}")
+        self._into[self.arrived : self.arrived + due] = chunk
+        lo, self.arrived = self.arrived, self.arrived + due
+        if not all_finite(self.row[lo // ITEM : self.arrived // ITEM]):
+            raise WireError("not finite")
+
+
+def as_row(payload: Payload | bytes, length: int) -> Payload:
+    """A payload that did not travel, held to the same terms; its values are yet to be checked."""
+    size = len(raw(payload))
+    if size != length * ITEM:
+        raise WireError(f"sent {size} of {length * ITEM} bytes")
+    row = np.frombuffer(payload, dtype=np.float32)
+    row.flags.writeable = False
+    return row

@@ -1,0 +1,87 @@
+"""Real processes, faults scheduled by place and step: training goes on, nothing stays behind."""
+
+import os
+
+import pytest
+
+from garfield.launch.processes import Fault, NodeFailed, Processes
+from garfield.launch.settings import Settings
+
+BASE = Settings(
+    model="digits_mlp", data="digits", workers=7, steps=40, evaluate_every=0,
+    timeout_s=1.0, give_up_s=15.0,
+)  # fmt: skip
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0] != "Z"
+
+
+def run(settings, *faults):
+    """All events of a run with these faults; afterwards nobody is left."""
+    events = []
+    with Processes(settings) as nodes:
+        nodes.start()
+        pids = dict(nodes.pids)
+        nodes.run(events.append, faults)
+        pids |= nodes.pids
+    assert not [name for name, pid in pids.items() if is_alive(pid)]
+    return events
+
+
+def last(events, node):
+    return [event for event in events if event.get("node") == node and "accuracy" in event][-1]
+
+
+@pytest.mark.slow
+def test_f_workers_are_killed_and_training_goes_on():
+    settings = BASE.updated(f_workers=2)
+    events = run(settings, Fault("worker-1", 5), Fault("worker-4", 10))
+    final = last(events, "server-0")
+    assert final["step"] == 40
+    assert final["accuracy"] > 0.8
+    assert set(final["silent"]) == {"worker-1", "worker-4"}
+
+
+@pytest.mark.slow
+def test_the_primary_is_killed_and_the_next_server_takes_over():
+    settings = BASE.updated(app="crash-tolerant", servers=3, f_servers=1)
+    events = run(settings, Fault("server-0", 10))
+    assert last(events, "server-1")["step"] == 40
+    assert last(events, "server-1")["accuracy"] > 0.8
+
+
+@pytest.mark.slow
+def test_a_worker_that_freezes_is_no_longer_waited_for():
+    events = run(BASE.updated(f_workers=1), Fault("worker-2", 5, "freeze"))
+    final = last(events, "server-0")
+    assert final["accuracy"] > 0.8
+    assert final["time_s"] < 30  # two time-outs of a second, not one in each of 35 rounds
+
+
+@pytest.mark.slow
+def test_a_server_restarted_far_behind_rejoins_from_its_peers():
+    settings = BASE.updated(app="msmw", servers=4, f_servers=1, steps=150)
+    events = run(settings, Fault("server-2", 10, "restart"))
+    assert last(events, "server-0")["accuracy"] > 0.8
+    steps = [e["step"] for e in events if e.get("node") == "server-2" and e["event"] == "step"]
+    assert steps[-1] == 150
+    assert steps == sorted(set(steps))  # it began anew, and never went back to what was over
+
+
+@pytest.mark.slow
+def test_more_dead_workers_than_f_stop_the_run_and_are_named():
+    events = []
+    settings = BASE.updated(f_workers=1, gar="median", give_up_s=4.0)
+    with Processes(settings) as nodes:
+        nodes.start()
+        with pytest.raises(NodeFailed):
+            nodes.run(events.append, [Fault("worker-1", 5), Fault("worker-4", 5)])
+    failure = next(e for e in events if e["event"] == "failed" and e["node"] == "server-0")
+    assert "worker-1: connection" in failure["error"]
+    assert "worker-4: connection" in failure["error"]

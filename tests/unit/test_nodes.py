@@ -1,0 +1,263 @@
+"""Outboxes, patience, quorums and laggards: the parts of a round, one by one."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from garfield import GARS, ConfigError, Plan, QuorumError, Server, Worker
+from garfield.adapters.adapt import adapt
+from garfield.adapters.torch_adapter import TorchAdapter
+from garfield.apps import Run
+from garfield.apps.app import Numbers
+from garfield.apps.msmw import msmw
+from garfield.nodes.byzantine import LyingOutbox, parse_plan
+from garfield.nodes.node import Behind, Node, Waits
+from garfield.nodes.outbox import Outbox
+from garfield.nodes.patience import ANSWERS, SILENCES, Patience
+from garfield.transport.contract import Gone, Key, NotYet, Ready
+from garfield.transport.simulated import Deadlock, Simulation
+
+ONE = np.ones(4, np.float32)
+
+
+# -- outbox ---------------------------------------------------------------------------------------
+
+
+def test_what_was_published_is_a_copy_that_nobody_can_change():
+    outbox, vector = Outbox(), ONE.copy()
+    outbox.publish(Key("model", 3), vector)
+    vector[:] = 9
+    answer = outbox.answer("anyone", Key("model", 3))
+    np.testing.assert_array_equal(answer.payload, ONE)
+    with pytest.raises(ValueError, match="read-only"):
+        answer.payload[0] = 5
+
+
+def test_old_steps_are_gone_and_future_ones_not_yet_there():
+    outbox = Outbox(kept_steps=2)
+    for step in range(10):
+        outbox.publish(Key("gradient", step), ONE)
+    assert isinstance(outbox.answer("a", Key("gradient", 9)), Ready)
+    assert outbox.answer("a", Key("gradient", 3)) == Gone(9)
+    assert outbox.answer("a", Key("gradient", 1009)) == NotYet()
+    assert outbox.answer("a", Key("model", 9)) == NotYet()
+
+
+def test_publishing_wakes_whoever_watches():
+    outbox, woken = Outbox(), []
+    outbox.watch(lambda: woken.append(1))
+    outbox.publish(Key("model", 0), ONE)
+    assert woken == [1]
+
+
+def test_a_liar_lies_to_others_and_not_to_itself():
+    outbox = LyingOutbox(parse_plan("reverse", n=3, f=1), "me")
+    outbox.publish(Key("gradient", 0), ONE)
+    np.testing.assert_array_equal(outbox.answer("you", Key("gradient", 0)).payload, -100 * ONE)
+    np.testing.assert_array_equal(outbox.answer("me", Key("gradient", 0)).payload, ONE)
+
+
+def test_one_that_equivocates_tells_everybody_something_else_and_sticks_to_it():
+    outbox = LyingOutbox(parse_plan("equivocate", n=3, f=1), "me")
+    outbox.publish(Key("model", 0), ONE)
+    said = {name: outbox.answer(name, Key("model", 0)).payload.tobytes() for name in "ab"}
+    again = {name: outbox.answer(name, Key("model", 0)).payload.tobytes() for name in "ab"}
+    assert said == again
+    assert said["a"] != said["b"]
+
+
+@pytest.mark.parametrize("behaviour", ["stall", "drip", "wrong-shape"])
+def test_behaviours_are_what_their_names_say(behaviour):
+    outbox = LyingOutbox(Plan(behaviour=behaviour), "me")
+    outbox.publish(Key("model", 0), ONE)
+    answer = outbox.answer("you", Key("model", 0))
+    assert {
+        "stall": lambda: isinstance(answer, NotYet),
+        "drip": lambda: answer.pace_bps > 0,
+        "wrong-shape": lambda: len(answer.payload) == 2,
+    }[behaviour]()
+
+
+def test_an_unknown_attack_is_refused_with_the_nearest_name():
+    with pytest.raises(ConfigError, match="Did you mean stall"):
+        parse_plan("stal")
+
+
+# -- patience -------------------------------------------------------------------------------------
+
+
+def test_a_silent_peer_is_given_up_and_earns_the_wait_back():
+    patience = Patience(("a", "b"))
+    for _ in range(SILENCES):
+        assert patience.awaited() == {"a", "b"}
+        patience.note(["a"])
+    assert patience.awaited() == {"a"}
+    for _ in range(ANSWERS):
+        assert patience.awaited() == {"a"}
+        patience.note(["a", "b"])
+    assert patience.awaited() == {"a", "b"}
+
+
+def test_alternating_silence_and_answers_never_earns_it_back():
+    patience = Patience(("a",))
+    for _ in range(SILENCES):
+        patience.note([])
+    for turn in range(20):
+        patience.note(["a"] if turn % 2 else [])
+        assert patience.awaited() == frozenset()
+
+
+# -- gathering ------------------------------------------------------------------------------------
+
+
+def gather(publishers, *, n=5, quorum=5, f=1, claims=None, step=3):
+    """What one node gathers when some of n peers publish, and others claim to be far ahead."""
+    simulation, found = Simulation(), []
+    names = [f"w-{i}" for i in range(n)]
+    clock = {"clock": lambda: simulation.now_s, "waits": Waits(1.0, 3.0)}
+    for name in names:
+        peer = Node(simulation.transport(name), **clock)
+        if name in publishers:
+            peer.outbox.publish(Key("gradient", step), ONE)
+        elif claims and name in claims:
+            peer.outbox.publish(Key("gradient", claims[name]), ONE)
+    node = Node(simulation.transport("ps"), **clock)
+
+    def program():
+        found.append(node.gather(names, Key("gradient", step), length=4, quorum=quorum, f=f))
+
+    simulation.spawn(program)
+    simulation.run()
+    return found[0], simulation.now_s
+
+
+def test_a_synchronous_round_keeps_a_place_for_the_silent():
+    gathered, waited_s = gather({"w-0", "w-1", "w-3", "w-4"})
+    assert gathered.names == ("w-0", "w-1", "w-2", "w-3", "w-4")
+    assert [row is None for row in gathered.rows] == [False, False, True, False, False]
+    assert "no answer" in gathered.silent["w-2"]
+    assert waited_s == 1.0
+
+
+def test_an_asynchronous_round_takes_the_first_that_come():
+    gathered, waited_s = gather({"w-0", "w-1", "w-3", "w-4"}, quorum=4)
+    assert gathered.names == ("w-0", "w-1", "w-3", "w-4")
+    assert waited_s == 0.0
+
+
+def test_a_quorum_that_cannot_be_reached_names_the_silent():
+    with pytest.raises(QuorumError, match=r"ps got 3 of 5 gradients for step 3.*w-2: no .*w-4: no"):
+        gather({"w-0", "w-1", "w-3"})
+
+
+def test_one_peer_that_claims_a_far_future_moves_nobody():
+    gathered, _ = gather({"w-0", "w-1", "w-2", "w-3"}, claims={"w-4": 1003})
+    assert gathered.silent == {"w-4": "gone, now at 1003"}
+
+
+def test_a_laggard_jumps_to_what_one_honest_peer_at_least_has_reached():
+    claims = {"w-0": 50, "w-1": 51, "w-2": 52, "w-3": 53, "w-4": 10_000}
+    with pytest.raises(Behind) as behind:
+        gather(set(), claims=claims)
+    assert behind.value.step == 53  # the largest but one: f = 1 claim may be a lie
+
+
+def test_a_quorum_larger_than_the_peers_is_refused():
+    with pytest.raises(ConfigError, match="quorum of 6 is impossible with 5"):
+        gather(set(), quorum=6)
+
+
+def test_a_program_that_waits_outside_the_simulation_is_told_so():
+    node = Node(Simulation().transport("ps"))
+    with pytest.raises(Deadlock, match=r"inside Simulation\.run"):
+        node.gather(["other"], Key("model", 0), length=1, quorum=1, f=0)
+
+
+# -- laggards -------------------------------------------------------------------------------------
+
+
+def linear():
+    torch.manual_seed(0)
+    return nn.Linear(3, 2)
+
+
+def test_a_server_that_comes_late_catches_up_with_its_peers():
+    simulation = Simulation()
+    common = {"clock": lambda: simulation.now_s, "waits": Waits(1.0, 20.0)}
+    workers, servers = [f"worker-{i}" for i in range(5)], [f"server-{i}" for i in range(3)]
+    run = Run(30, Numbers(5, 0, 3, 1), GARS["average"], GARS["median"])
+    batch = (torch.ones(4, 3), torch.tensor([0, 1, 0, 1]))
+    nodes = {}
+
+    def serve(name):
+        module = linear()
+        nodes[name] = Server(
+            module, torch.optim.SGD(module.parameters(), lr=0.1), workers=workers,
+            servers=servers, f_ps=1, transport=simulation.transport(name), **common,
+        )  # fmt: skip
+        msmw(nodes[name], run)
+
+    def work(name):
+        worker = Worker(
+            linear(), [batch], transport=simulation.transport(name), servers=servers, f_ps=1,
+            model_gar=GARS["median"], **common,
+        )  # fmt: skip
+        worker.serve(lambda: all(n in nodes and nodes[n].step >= 30 for n in servers))
+
+    for name in servers[:2]:
+        simulation.spawn(lambda name=name: serve(name))
+    for name in workers:
+        simulation.spawn(lambda name=name: work(name))
+    simulation.run(until=lambda: "server-0" in nodes and nodes["server-0"].step >= 12)
+    first_seen = []
+    simulation.spawn(lambda: (serve("server-2"), first_seen.append(1)))
+    simulation.run(until=lambda: all(n in nodes and nodes[n].step >= 30 for n in servers))
+    vectors = []
+    for name in servers:
+        vectors.append(np.empty(8, np.float32))
+        nodes[name].model.read(vectors[-1])
+    np.testing.assert_allclose(vectors[2], vectors[0], atol=1e-6)
+
+
+# -- the torch adapter ----------------------------------------------------------------------------
+
+
+def test_parameters_are_views_of_one_vector_and_any_optimizer_works():
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    groups = [{"params": module[0].parameters(), "lr": 0.1}, {"params": module[2].parameters()}]
+    optimizer = torch.optim.AdamW([*groups, {"params": module[1].parameters()}], lr=0.01)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    adapter = TorchAdapter(module, optimizer=optimizer, scheduler=schedule)
+    assert (adapter.size, adapter.tail) == (12 + 4 + 8 + 8 + 2 - 0, 8)
+    gradient = np.empty(adapter.size + adapter.tail, np.float32)
+    loss = adapter.gradient((torch.randn(8, 3), torch.randint(0, 2, (8,))), gradient)
+    assert loss > 0
+    assert np.abs(gradient[: adapter.size]).max() > 0
+    before = np.empty_like(gradient)
+    adapter.read(before)
+    adapter.step(gradient[: adapter.size])
+    after = np.empty_like(gradient)
+    adapter.read(after)
+    assert not np.array_equal(before, after)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.05)
+    adapter.write(before)
+    adapter.read(after)
+    np.testing.assert_array_equal(before, after)
+
+
+def test_variances_that_were_sent_negative_are_not_kept_so():
+    adapter = TorchAdapter(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
+    vector = np.full(adapter.size + adapter.tail, -1.0, np.float32)
+    adapter.write(vector)
+    assert (adapter.module[1].running_var == 0).all()
+    assert (adapter.module[1].running_mean == -1).all()
+
+
+def test_what_is_no_model_is_refused():
+    with pytest.raises(ConfigError, match=r"A dict is not a model.*torch\.nn\.Module"):
+        adapt({})
+    with pytest.raises(ConfigError, match=r"float64.*call model\.float"):
+        adapt(nn.Linear(2, 2).double())
+    with pytest.raises(ConfigError, match="no trainable"):
+        adapt(nn.ReLU())

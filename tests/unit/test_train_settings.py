@@ -1,0 +1,107 @@
+"""Settings from flags and files: one source, and clear refusals."""
+
+import dataclasses
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from garfield.cli import flags
+from garfield.cli.app import app
+from garfield.core.errors import ConfigError
+from garfield.launch.settings import Settings, read_toml
+from garfield.report.run_directory import as_toml
+
+TINY = ("--model", "digits_mlp", "--data", "digits", "--workers", "3", "--simulate")
+
+
+def garfield(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_every_setting_has_a_flag_with_its_docstring_and_default():
+    found = {field.name: field for field in flags.fields()}
+    assert list(found) == [field.name for field in dataclasses.fields(Settings)]
+    for name, field in found.items():
+        assert field.default == getattr(Settings(), name)
+        assert field.about.endswith("."), name
+    shown = garfield("train", "--help").stdout
+    assert all(field.flag in shown for field in found.values())
+
+
+def test_settings_survive_the_way_through_a_file(tmp_path):
+    settings = Settings(app="msmw", servers=4, learning_rate=1e-5, f_workers=2, seed=7)
+    path = tmp_path / "config.toml"
+    path.write_text(as_toml(dataclasses.asdict(settings)))
+    assert Settings().updated(**read_toml(path)) == settings
+
+
+def test_flags_win_over_the_file(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text('steps = 9\nbatch = 8\nworker-attack = "reverse"\n')
+    done = garfield("train", *TINY, "--config", path, "--steps", 2, "--out", tmp_path / "x")
+    assert done.exit_code == 0, done.output
+    used = read_toml(tmp_path / "x/config.toml")
+    assert (used["steps"], used["batch"], used["worker_attack"]) == (2, 8, "reverse")
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("stpes = 3", "stpes is not a setting. Did you mean steps?"),
+        ('steps = "many"', "steps must be a whole number, got 'many'"),
+        ("simulate = 1", "simulate must be true or false, got 1"),
+        ("steps = = 3", "cannot be read"),
+    ],
+)
+def test_a_file_with_mistakes_is_refused(tmp_path, toml, message):
+    path = tmp_path / "c.toml"
+    path.write_text(toml)
+    done = garfield("train", "--config", path, "--out", tmp_path / "x")
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--gar", "medain"), "medain is not a rule. Did you mean median?"),
+        (("--app", "msmv"), "msmv is not an application. Did you mean msmw?"),
+        (("--model", "cifarnt"), "Did you mean cifarnet?"),
+        (("--worker-attack", "revers"), "Did you mean reverse?"),
+        (("--model", "cifarnet"), "cifarnet takes images of 3×32×32"),
+        (("--partition", "dirichle"), "Did you mean dirichlet?"),
+        (("--byzantine-workers", "3"), "multi-krum needs n >= 9"),
+        (("--learning-rate", "0"), "learning_rate must be positive"),
+        (("--momentum", "1"), "momentum must be within 0..1"),
+        (("--data", "mnist", "--data-dir", "/nowhere"), "garfield data fetch mnist"),
+        (("--resume", "/nowhere"), "holds no run to resume"),
+    ],
+)
+def test_bad_settings_exit_with_2_before_anything_is_written(tmp_path, words, message):
+    done = garfield("train", *words, "--out", tmp_path / "x")
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_directory_that_holds_something_is_not_written_over(tmp_path):
+    (tmp_path / "precious").write_text("mine")
+    done = garfield("train", *TINY, "--out", tmp_path)
+    assert done.exit_code == 2
+    assert "is not empty" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+def test_an_int_will_do_for_a_float_and_nothing_else_for_anything():
+    assert Settings().updated(momentum=0).momentum == 0.0
+    for value in (True, "0.1", [0.1]):
+        with pytest.raises(ConfigError, match="momentum must be a number"):
+            Settings().updated(momentum=value)
+
+
+def test_json_for_scripts(tmp_path):
+    done = garfield("train", *TINY, "--steps", 2, "--out", tmp_path / "x", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["steps"] == 2

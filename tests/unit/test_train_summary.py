@@ -1,0 +1,136 @@
+"""What events add up to."""
+
+import json
+
+import pytest
+
+from garfield.report import plots
+from garfield.report.live import Status, counted, line
+from garfield.report.run_directory import RunDirectory
+from garfield.report.story import Cast, read, standing
+from garfield.report.summary import summarise
+
+CAST = Cast(["server-0", "server-1"], ["worker-0", "worker-1", "worker-2"], ["worker-2"])
+
+
+def step(number, time_s, node="server-0", **more):
+    sums = {"communication_s": 0.6 * time_s, "aggregation_s": 0.1 * time_s, "gradients": 3}
+    traffic = {"bytes_sent": 100 * number, "bytes_received": 200 * number}
+    trust = {"trusted": ["worker-0", "worker-1"], "set_aside": {}, "silent": {}}
+    return {"event": "step", "node": node, "step": number, "time_s": time_s} | (
+        sums | traffic | trust | more
+    )
+
+
+def worker(name, computed, compute_s):
+    traffic = {"bytes_sent": 10, "bytes_received": 10}
+    told = {"event": "worker", "node": name, "step": computed, "computed": computed}
+    return {**told, "compute_s": compute_s, **traffic}
+
+
+def test_rates_breakdown_and_traffic():
+    events = [step(1, 1.0), step(2, 2.0), step(3, 3.0), step(4, 4.0, accuracy=0.5, loss=1.5)]
+    events += [worker("worker-0", 4, 0.4), worker("worker-1", 4, 1.2)]
+    found = summarise(read(events, CAST))
+    assert (found["steps"], found["accuracy"], found["loss"]) == (4, 0.5, 1.5)
+    assert found["updates_per_s"] == 1.0
+    assert found["batches_per_s"] == 3.0
+    assert found["breakdown"]["compute_s"] == pytest.approx(1.6 / 8)
+    assert found["breakdown"]["communication_s"] == pytest.approx(0.6 - 0.2)
+    assert found["breakdown"]["aggregation_s"] == pytest.approx(0.1)
+    assert (found["bytes_sent"], found["bytes_received"]) == (420, 820)
+
+
+def test_a_resumed_run_adds_up_and_forgets_what_was_done_again():
+    first = [step(1, 1.0), step(2, 2.0, accuracy=0.2), step(3, 9.0, accuracy=0.9)]
+    again = [{"event": "resumed", "step": 2}, step(3, 1.0, accuracy=0.3), step(4, 2.0)]
+    story = read([*first, *again], CAST)
+    assert [(p.step, p.time_s, p.accuracy) for p in story.curve] == [(2, 2.0, 0.2), (3, 3.0, 0.3)]
+    found = summarise(story)
+    assert found["time_s"] == 4.0
+    assert found["updates_per_s"] == 1.0
+    assert (found["steps"], found["resumed_at"]) == (4, [2])
+    assert found["bytes_sent"] == 200 + 400
+
+
+def test_left_out_silent_and_lying_peers_are_told_apart():
+    silences = {"worker-1": 2, "worker-2": 3, "server-1": 1}
+    reasons = {"worker-1": "no answer in 10 s", "worker-2": "not finite", "server-1": "gone, now 9"}
+    events = [step(n, n, silences=silences, reasons=reasons) for n in (1, 2, 3)]
+    found = summarise(read(events, CAST))
+    assert found["left_out"] == {"worker-2": 3}
+    assert found["liars"] == {
+        "worker-1": {"kind": "silent", "times": 2, "reason": "no answer in 10 s"},
+        "worker-2": {"kind": "lied", "times": 3, "reason": "not finite"},
+    }
+
+
+def test_what_liars_say_of_others_is_not_believed():
+    slander = {"silences": {"worker-0": 9}, "reasons": {"worker-0": "not finite"}}
+    events = [step(1, 1.0), {**worker("worker-2", 1, 0.1), **slander}]
+    assert summarise(read(events, CAST))["liars"] == {}
+
+
+def test_the_server_that_came_farthest_tells_the_story():
+    events = [step(1, 1.0, accuracy=0.1), step(1, 1.0, "server-1"), step(2, 2.0, "server-1")]
+    found = summarise(read([*events, step(3, 3.0, "server-1", accuracy=0.7)], CAST))
+    assert (found["steps"], found["accuracy"]) == (3, 0.7)
+
+
+def test_a_run_that_never_took_a_step_can_be_summed_up():
+    found = summarise(read([], CAST))
+    assert (found["steps"], found["accuracy"], found["updates_per_s"]) == (0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ({"trusted": ["worker-0"]}, "trusted"),
+        ({"trusted": ["worker-1"]}, "left out"),
+        ({"trusted": None}, "heard"),
+        ({"trusted": None, "set_aside": {"worker-0": "too large"}}, "left out"),
+        ({"trusted": None, "silent": {"worker-0": "not finite"}}, "silent"),
+        ({"trusted": [], "silent": {"worker-0": "not needed"}}, "not needed"),
+    ],
+)
+def test_the_standing_of_a_worker(event, expected):
+    assert standing(event, "worker-0") == expected
+
+
+def test_metrics_are_valid_json_whatever_the_loss(tmp_path):
+    with RunDirectory(tmp_path / "x") as directory:
+        directory.open({"steps": 3, "data_dir": None})
+        directory.record({"event": "step", "loss": float("nan")})
+    text = directory.metrics.read_text()
+    assert json.loads(text, parse_constant=pytest.fail) == {"event": "step", "loss": None}
+    directory.metrics.write_text(text + '{"event": "st')  # the machine went down
+    assert len(directory.events()) == 1
+
+
+def test_the_pictures_are_drawn_for_long_runs_too(tmp_path):
+    events = [step(n, n / 10, accuracy=n / 1000) for n in range(1, 700)]
+    drawn = plots.draw_all(read(events, CAST), "a run", tmp_path)
+    assert [path.name for path in drawn] == ["accuracy.png", "breakdown.png", "trust.png"]
+    assert all(path.stat().st_size > 5_000 for path in drawn)
+
+
+def test_nothing_is_drawn_of_nothing(tmp_path):
+    assert plots.draw_all(read([], CAST), "a run", tmp_path) == []
+
+
+def test_the_line_of_an_evaluation():
+    status = Status(CAST, total=10)
+    assert not status.take(step(1, 1.0))
+    silent = {"trusted": ["worker-0"], "silent": {"worker-1": "connection refused"}}
+    assert status.take(step(2, 1.5, accuracy=0.25, loss=2.0, **silent))
+    assert line("run", status) == (
+        "run: step 2/10, accuracy 25.0 %, loss 2, 2.0 updates/s, left out worker-2 2× of 2, "
+        "silent worker-1"
+    )
+    assert status.eta_s == 4.0
+    status.take({"event": "failed", "node": "worker-1", "error": "worker-1 was ended by signal 9."})
+    assert status.warnings == ["worker-1 was ended by signal 9."]
+
+
+def test_many_names_are_cut_short():
+    assert counted({"a": 3, "b": 2, "c": 1}, 4, most=2) == "a 3×, b 2× and 1 others of 4"
