@@ -23,14 +23,14 @@ PATIENCE_S = 120.0  # for a machine that is busy otherwise
 
 @pytest.fixture
 def garfield(tmp_path):
-    """Starts ``garfield train …`` in a process group of its own; reaps it, and its children."""
+    """Starts ``garfield …`` in a process group of its own; reaps it, and its children."""
     started, seen = [], set()
 
-    def start(*words):
-        command = [Path(sys.executable).parent / "garfield", "train", *map(str, words)]
+    def start(*words, command="train", before=()):
+        program = Path(sys.executable).parent / "garfield"
         process = subprocess.Popen(
-            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            start_new_session=True,
+            [program, *before, command, *map(str, words)], cwd=tmp_path, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         started.append(process)
         return process
@@ -173,3 +173,28 @@ def _nodes(process, directory, seen):
         if any("forkserver" in word for word in child.cmdline())
     ]
     return sorted(child.pid for child in forkserver.children())
+
+
+def test_a_users_own_rule_is_known_to_every_node(garfield, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import garfield\n"
+        "@garfield.gar('my-rule', needs=lambda f: f + 1)\n"
+        "def my_rule(rows, *, f):\n"
+        "    return rows.median()\n"
+    )
+    process = garfield(
+        *SMALL, "--gar", "my-rule", "--steps", 2, "--out", "x", before=("--load", "mine.py")
+    )
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+
+
+@pytest.mark.slow
+def test_the_demo_ends_with_a_table_and_a_picture(garfield, tmp_path):
+    process = garfield("--steps", 4, "--out", "x", command="demo")
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    assert "vanilla attacked" in out
+    assert "2 liars among 9 workers" in out
+    assert (tmp_path / "x/demo.png").exists()
+    assert (tmp_path / "x/robust-attacked/summary.json").exists()

@@ -45,6 +45,19 @@ def test_flags_win_over_the_file(tmp_path):
     assert (used["steps"], used["batch"], used["worker_attack"]) == (2, 8, "reverse")
 
 
+def test_a_flag_can_also_turn_off_what_the_file_turns_on(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text("asynchronous = true\n")
+    words = ("--config", path, "--no-asynchronous", "--steps", 1, "--out", tmp_path / "x")
+    assert garfield("train", *TINY, *words).exit_code == 0
+    assert read_toml(tmp_path / "x/config.toml")["asynchronous"] is False
+
+
+def test_no_flag_is_cut_short_in_the_help_of_a_narrow_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "--byzantine-workers " in garfield("train", "--help").stdout
+
+
 @pytest.mark.parametrize(
     ("toml", "message"),
     [

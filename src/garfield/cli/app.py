@@ -9,8 +9,8 @@ import typer
 from typer.core import TyperGroup
 
 from garfield.cli import advise, certs, data, demo, doctor, listings, node, resilience, train
-from garfield.cli.loading import load
 from garfield.core.errors import DivergedError, GarfieldError, QuorumError
+from garfield.launch.user_files import load
 
 
 class Commands(TyperGroup):
@@ -67,13 +67,21 @@ def garfield(
         load(path)
 
 
-app.command()(demo.demo)
-app.command()(train.train)
-app.command()(node.node)
-app.command()(certs.certs)
+def _paragraphs(text: str | None) -> str:
+    """A docstring for any width of terminal: typer keeps the line breaks of ours."""
+    return "\n\n".join(" ".join(part.split()) for part in (text or "").split("\n\n"))
+
+
+for _command in (
+    demo.demo,
+    train.train,
+    node.node,
+    certs.certs,
+    resilience.resilience,
+    advise.advise,
+    listings.rules,
+    listings.attacks,
+    doctor.doctor,
+):
+    app.command(help=_paragraphs(_command.__doc__))(_command)
 app.add_typer(data.app)
-app.command()(resilience.resilience)
-app.command()(advise.advise)
-app.command()(listings.rules)
-app.command()(listings.attacks)
-app.command()(doctor.doctor)

@@ -20,7 +20,7 @@ def certs(
         typer.Option("--names", help="Or for these, with commas: server-0,worker-0,worker-1."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to. [tls of the cluster's file]")
+        Path | None, typer.Option(metavar="DIR", help="Where to. (tls of the cluster's file)")
     ] = None,
     days: Annotated[float, typer.Option(help="How long they are valid.")] = 365.0,
 ) -> None:

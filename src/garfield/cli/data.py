@@ -12,7 +12,8 @@ from garfield.cli.shared import AsJson, console, print_json
 app = typer.Typer(name="data", no_args_is_help=True, help="List data sets, and fetch them.")
 
 DataDirectory = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="[$GARFIELD_DATA, else ~/.cache/garfield]")
+    Path | None,
+    typer.Option(metavar="DIR", help="Where data lie. ($GARFIELD_DATA, else ~/.cache/garfield)"),
 ]
 
 

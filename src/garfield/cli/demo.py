@@ -24,7 +24,7 @@ def demo(
     steps: Annotated[int, typer.Option(min=2, help="Updates of the model in each run.")] = STEPS,
     attack: Annotated[str, typer.Option(help="What the liars do.")] = "reverse",
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where it is kept. [runs/DATE-TIME-demo]")
+        Path | None, typer.Option(metavar="DIR", help="Where it is kept. (runs/DATE-TIME-demo)")
     ] = None,
     seed: Annotated[int, typer.Option(help="Fixes all randomness.")] = 0,
     as_json: AsJson = False,

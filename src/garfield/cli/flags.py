@@ -20,6 +20,8 @@ _OPTIONAL: dict[str, Any] = {
     "str": str | None, "int": int | None, "float": float | None, "bool": bool | None,
 }  # fmt: skip
 
+_NO = "no_"
+
 
 class Field(NamedTuple):
     """One setting, as its class declares it."""
@@ -35,15 +37,22 @@ class Field(NamedTuple):
         return "--" + self.name.replace("_", "-")
 
     @property
-    def parameter(self) -> inspect.Parameter:
+    def parameters(self) -> list[inspect.Parameter]:
         """For typer; None means that the flag was not given."""
-        default = "" if self.default in (None, False) else f" [{self.default}]"
-        flag = f"{self.flag}/--no-{self.flag[2:]}" if self.kind == "bool" else self.flag
-        option = typer.Option(flag, help=f"{self.about}{default}", show_default=False)
-        kind: Any = Annotated[_OPTIONAL[self.kind], option]
-        return inspect.Parameter(
-            self.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind
-        )
+        unset = self.default is None or self.default is False
+        default = "" if unset else f" ({self.default})"
+        option = typer.Option(self.flag, help=f"{self.about}{default}", show_default=False)
+        made = [_parameter(self.name, self.kind, option)]
+        if self.kind == "bool":  # hidden: two columns of flags leave no room for help
+            no = typer.Option(f"--no-{self.flag[2:]}", hidden=True)
+            made.append(_parameter(f"{_NO}{self.name}", "bool", no))
+        return made
+
+
+def _parameter(name: str, kind: str, option: Any) -> inspect.Parameter:
+    annotation: Any = Annotated[_OPTIONAL[kind], option]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, keyword, default=None, annotation=annotation)
 
 
 @cache
@@ -76,10 +85,12 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(command, eval_str=True)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     own = [p.replace(kind=p.KEYWORD_ONLY) for p in own]
-    options = [*(field.parameter for field in fields()), *own]
+    options = [*(option for field in fields() for option in field.parameters), *own]
 
     def called(**given: Any) -> None:
-        command(**given)
+        refused = [name for name in given if name.startswith(_NO) and given[name]]
+        kept = {name: value for name, value in given.items() if not name.startswith(_NO)}
+        command(**kept | {name.removeprefix(_NO): False for name in refused})
 
     called.__name__, called.__doc__ = command.__name__, command.__doc__
     called.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ _WORKERS_SPEAK_EVERY_S = 5.0
 
 def node(
     cluster: Annotated[
-        Path, typer.Option(metavar="FILE.toml", help="The cluster: [settings], [nodes], tls.")
+        Path, typer.Option(metavar="FILE.toml", help="Its settings, nodes and certificates.")
     ],
     name: Annotated[str, typer.Option(help="Which of its nodes to be, such as worker-3.")],
     listen: Annotated[
@@ -36,7 +36,7 @@ def node(
         Path | None, typer.Option(metavar="DIR", help="Go on from a server's checkpoints there.")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="For computing. [all cores of the machine]")
+        int | None, typer.Option(min=1, help="For computing. (all cores of the machine)")
     ] = None,
 ) -> None:
     """Run one node of a cluster; the others may be there already, or come later.

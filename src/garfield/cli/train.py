@@ -21,7 +21,7 @@ FAILED, INTERRUPTED = 1, 130
 @with_flags
 def train(
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the run is kept. [runs/DATE-TIME-APP]")
+        Path | None, typer.Option(metavar="DIR", help="Where the run is kept. (runs/DATE-TIME-APP)")
     ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE.toml", help="Settings as TOML; flags win.")
@@ -30,9 +30,13 @@ def train(
         Path | None, typer.Option(metavar="DIR", help="Go on with the run kept there.")
     ] = None,
     threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="Of each node's process. [1; all cores when simulated]"),
-    ] = None,
+        int,
+        typer.Option(
+            min=1,
+            help="Of each process; more than one pays for large models. (1)",
+            show_default=False,
+        ),
+    ] = 1,
     as_json: AsJson = False,
     **flags: Any,
 ) -> None:

@@ -17,11 +17,13 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from garfield.launch.checkpoint import Keeping
 from garfield.launch.lifeline import die_with_parent
 from garfield.launch.settings import Settings
+from garfield.launch.user_files import load
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Started:
 
     threads: int = 1
     keeping: Keeping = field(default_factory=Keeping)
+    files: tuple[Path, ...] = ()
+    """Of the user's, to be loaded first."""
 
 
 def run_node(settings: dict[str, Any], name: str, pipe: Connection, started: Started) -> None:
@@ -39,6 +43,8 @@ def run_node(settings: dict[str, Any], name: str, pipe: Connection, started: Sta
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     channel = Channel(pipe)
     try:
+        for path in started.files:
+            load(path)
         _run(Settings(**settings), name, channel, started)
     except Exception as failure:
         message = {"event": "failed", "node": name, "error": str(failure)}

@@ -31,7 +31,8 @@ def run_locally(main: Main, names: Sequence[str], *, preload: Sequence[str] = ("
     nodes under ``if __name__ == "__main__":``.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*preload, "garfield.launch.local"])
+    first = "garfield.launch.forkserver_lifeline"  # the forkserver ends with us, and nodes with it
+    context.set_forkserver_preload([first, *preload, "garfield.launch.local"])
     with tempfile.TemporaryDirectory(prefix="garfield-") as directory:
         (Path(directory) / "vectors").mkdir(mode=0o700)
         nodes = {name: f"unix:{Path(directory) / name}" for name in names}

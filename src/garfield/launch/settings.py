@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, fields, replace
 from math import inf
 from pathlib import Path
 from typing import Any
-
-import tomllib
 
 from garfield.apps import APPS
 from garfield.apps.app import App, Numbers
@@ -18,6 +17,11 @@ from garfield.gars import Rule, parse
 from garfield.models import MODELS
 from garfield.nodes.byzantine import parse_plan
 from garfield.nodes.node import Waits
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 NONE = "none"
 

@@ -22,6 +22,7 @@ from garfield.launch.checkpoint import Keeping
 from garfield.launch.child import Started
 from garfield.launch.events import Event, Sink
 from garfield.launch.settings import NONE, Settings
+from garfield.launch.user_files import loaded
 from garfield.report import plots
 from garfield.report.live import View
 from garfield.report.run_directory import RunDirectory
@@ -68,7 +69,7 @@ def train(
     view: View,
     *,
     keeping: Keeping | None = None,
-    threads: int | None = None,
+    threads: int = 1,
 ) -> Ended:
     """Run it, and leave its directory complete."""
     kept = keeping or Keeping(directory.checkpoints)
@@ -112,18 +113,17 @@ def title(settings: Settings) -> str:
     return f"{text}, {len(lying)} lying ({settings.worker_attack})" if lying else text
 
 
-def _run(settings: Settings, sink: Sink, keeping: Keeping, threads: int | None) -> None:
+def _run(settings: Settings, sink: Sink, keeping: Keeping, threads: int) -> None:
     if settings.simulate:
         from garfield.launch.one_node import use_threads
         from garfield.launch.simulate import simulate
 
-        if threads is not None:
-            use_threads(threads)
+        use_threads(threads)
         simulate(settings, sink, keeping=keeping)
     else:
         from garfield.launch.processes import run_processes
 
-        run_processes(settings, sink, started=Started(threads or 1, keeping))
+        run_processes(settings, sink, started=Started(threads, keeping, loaded()))
 
 
 def _about(settings: Settings) -> dict[str, Any]:

@@ -99,7 +99,11 @@ class Node:
         if not 1 <= quorum <= len(peers):
             raise ConfigError(f"A quorum of {quorum} is impossible with {len(peers)} peers.")
         started = self.clock()
-        replies = self._ask(peers, key, length, quorum, f)
+        try:
+            replies = self._ask(peers, key, length, quorum, f)
+        except QuorumError as failure:
+            self.account.note(failure.silent, self.clock() - started)
+            raise
         self.account.note(replies.silent, self.clock() - started)
         if quorum < len(peers):
             names = replies.names[:quorum]

@@ -97,7 +97,7 @@ def draw(entries: Sequence[Entry], title: str, path: Path) -> None:
     axes.set_ylim(0, 100)
     axes.set_xlabel("steps", color=INK, x=1 / 3)
     axes.set_ylabel("right on images never seen, %", color=INK)
-    axes.axhline(10, color="#bbbbbb", lw=1, ls="--")
+    axes.plot([0, last], [10, 10], color="#bbbbbb", lw=1, ls="--")
     axes.text(last * 0.01, 11, "guessing", color="#8a8a8a", fontsize=9)
     bare(axes)
     axes.set_title(title, fontsize=13, fontweight="bold", color=INK, loc="left", pad=12)

@@ -36,6 +36,7 @@ class Status:
     loss: float | None = None
     silent: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    _evaluated: int = -1
     _steps: deque[Event] = field(default_factory=lambda: deque(maxlen=RECENT + 1))
 
     def take(self, event: Event) -> bool:
@@ -50,18 +51,20 @@ class Status:
             workers = self.cast.workers
             silent = [name for name in workers if standing(event, name) == "silent"]
             self.silent = {name: event["silent"][name] for name in silent}
-        if "accuracy" not in event:
-            return False
+        if "accuracy" not in event or event["step"] <= self._evaluated:
+            return False  # or another server has evaluated this step already
+        self._evaluated = event["step"]
         self.accuracy, self.loss = event["accuracy"], event.get("loss")
         return True
 
     @property
     def updates_per_s(self) -> float | None:
-        """Over the last steps."""
-        if len(self._steps) < 2:
+        """Over the last steps, by the clock of the server that told the last one."""
+        if not self._steps:
             return None
-        first, last = self._steps[0], self._steps[-1]
-        if first["node"] != last["node"] or last["time_s"] <= first["time_s"]:
+        last = self._steps[-1]
+        first = next(event for event in self._steps if event["node"] == last["node"])
+        if last["time_s"] <= first["time_s"]:
             return None
         return float((last["step"] - first["step"]) / (last["time_s"] - first["time_s"]))
 

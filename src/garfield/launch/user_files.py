@@ -1,4 +1,4 @@
-"""Users' own files: import them, so that what they register is known by name."""
+"""Users' own files: imported, so that what they register is known by name, in every node too."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ import traceback
 from pathlib import Path
 
 from garfield.core.errors import ConfigError
+
+_loaded: dict[Path, None] = {}
+
+
+def loaded() -> tuple[Path, ...]:
+    """What this process has loaded, for its nodes to load as well."""
+    return tuple(_loaded)
 
 
 def load(path: Path) -> None:
@@ -27,6 +34,7 @@ def load(path: Path) -> None:
         raise ConfigError(
             f"{path}{_line(error, path)} failed to load: {type(error).__name__}: {error}"
         ) from error
+    _loaded[path.absolute()] = None
 
 
 def _line(error: Exception, path: Path) -> str:
