@@ -114,7 +114,8 @@ def test_only_a_few_copies_are_kept(start):
     files = len(os.listdir("/proc/self/fd"))
     for step in range(2, 30):
         pull(node, step=step)
-    assert len(os.listdir("/proc/self/fd")) <= files + descriptors.KEPT
+    under_way = 4  # sockets of a pull that is being tidied away; 28 copies would show beyond them
+    assert len(os.listdir("/proc/self/fd")) <= files + descriptors.KEPT + under_way
 
 
 def test_a_peer_without_a_socket_here_sends_the_vector_itself(start, tmp_path):
