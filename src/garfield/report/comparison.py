@@ -11,7 +11,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from garfield.report.plots import INK, bare, matplotlib
+from garfield.report.drawing import matplotlib
+from garfield.report.plots import INK, bare
 from garfield.report.story import Point
 from garfield.report.summary_table import percent, rate
 

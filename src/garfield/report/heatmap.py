@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from garfield.core.errors import ConfigError, MissingDependency
+from garfield.core.errors import ConfigError
 from garfield.core.types import Matrix
+from garfield.report.drawing import matplotlib
 from garfield.report.findings import shown
 from garfield.report.resilience import Resilience
 
@@ -18,7 +19,7 @@ _LOWEST, _HIGHEST = 0.05, 20.0  # beyond, all is equally well and equally bad
 
 def check(path: Path) -> None:
     """Refuse what `draw` could not do, before anything is computed."""
-    _matplotlib()
+    matplotlib()
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise ConfigError(f"A picture ends in .png, .svg or .pdf, and {path.name} does not.")
     if not path.absolute().parent.is_dir():
@@ -28,14 +29,14 @@ def check(path: Path) -> None:
 def draw(result: Resilience, path: Path) -> None:
     """Write the heat map to a file; its ending says which format."""
     check(path)
-    matplotlib = _matplotlib()
+    library = matplotlib()
     errors = _errors(result)
-    figure = matplotlib.figure.Figure(figsize=_size(result), layout="constrained")
+    figure = library.figure.Figure(figsize=_size(result), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(
         np.clip(errors, _LOWEST, _HIGHEST),
-        cmap=_colours(matplotlib),
-        norm=matplotlib.colors.LogNorm(_LOWEST, _HIGHEST),
+        cmap=_colours(),
+        norm=library.colors.LogNorm(_LOWEST, _HIGHEST),
         aspect="auto",
     )
     _label(axes, result)
@@ -60,7 +61,7 @@ def _size(result: Resilience) -> tuple[float, float]:
     return 2.6 + 0.62 * len(result.rules), 2.2 + 0.33 * len(result.attacks)
 
 
-def _colours(matplotlib: Any) -> Any:
+def _colours() -> Any:
     """Green up to 0.5, through yellow at 1, to red: as in the terminal."""
 
     def place(error: float) -> float:
@@ -75,8 +76,10 @@ def _colours(matplotlib: Any) -> Any:
         (place(6.0), "#c9302c"),
         (1.0, "#8b1a1a"),
     ]
-    return matplotlib.colors.LinearSegmentedColormap.from_list("error", stops).with_extremes(
-        bad="#eeeeee"
+    return (
+        matplotlib()
+        .colors.LinearSegmentedColormap.from_list("error", stops)
+        .with_extremes(bad="#eeeeee")
     )
 
 
@@ -120,16 +123,3 @@ def _explain(figure: Any, axes: Any, image: Any, result: Resilience) -> None:
         fontweight="bold",
         pad=14,
     )
-
-
-def _matplotlib() -> Any:
-    try:
-        import matplotlib
-        import matplotlib.colors
-        import matplotlib.figure
-    except ImportError:
-        raise MissingDependency(
-            "Pictures are drawn with matplotlib, which is not installed. "
-            "Install it with: pip install 'garfield[plots]'"
-        ) from None
-    return matplotlib

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from garfield.core.errors import MissingDependency
 from garfield.core.types import Matrix
+from garfield.report.drawing import matplotlib
 from garfield.report.story import Cast, Story, standing
 from garfield.report.summary import breakdown
 
@@ -125,20 +125,6 @@ def bare(axes: Any, *, grid: bool = True) -> None:
     if grid:
         axes.grid(axis="y", color="#e4e4e4", linewidth=0.8)
         axes.set_axisbelow(True)
-
-
-def matplotlib() -> Any:
-    try:
-        import matplotlib as library
-        import matplotlib.colors
-        import matplotlib.figure
-        import matplotlib.patches
-    except ImportError:
-        raise MissingDependency(
-            "Pictures are drawn with matplotlib, which is not installed. "
-            "Install it with: pip install 'garfield[plots]'"
-        ) from None
-    return library
 
 
 def _colours(story: Story) -> Matrix:
