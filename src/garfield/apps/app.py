@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from garfield.apps.options import Options
 from garfield.core.errors import ConfigError
 from garfield.core.registry import Registry
 from garfield.gars import Explained, Rule
@@ -18,6 +19,9 @@ from garfield.nodes.server import Rows, Server
 from garfield.nodes.worker import Worker
 
 APPS: Registry[App] = Registry("an application")
+
+Check = Callable[["Numbers", Rule, Rule, Options], None]
+"""Raises BoundError or ConfigError for numbers that the rules cannot bear."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class Run:
     model_gar: Rule
     contractions: int = 0
     """Contraction rounds a step, for peers whose data differ."""
+    options: Options = field(default_factory=Options)
+    """What this application alone needs to know."""
     after_step: Callable[[Server, Run], None] = lambda server, run: None
     explained: Explained | None = field(default=None, init=False)
     """Who was trusted with the last gradient."""
@@ -82,9 +88,15 @@ class App:
     peers: bool
     """Every node is server and worker at once."""
     robust: bool
-    check: Callable[[Numbers, Rule, Rule], None]
-    """Raises BoundError or ConfigError for numbers that the rules cannot bear."""
+    check: Check
     summary: str
+    server: type[Server] = Server
+    options: tuple[str, ...] = ()
+    """The fields of `Options` that it uses."""
+    shared_data: bool = False
+    """A worker is given the batches of all workers, in the order of their names."""
+    worker_arguments: Callable[[Options, Numbers], dict[str, Any]] = lambda options, numbers: {}
+    """What its workers are given besides what every worker is."""
 
     def __repr__(self) -> str:
         return f"<application {self.name}>"
@@ -93,30 +105,35 @@ class App:
 def app(
     name: str,
     *,
-    check: Callable[[Numbers, Rule, Rule], None],
+    check: Check,
     worker: type[Worker] = Worker,
     several_servers: bool = False,
     peers: bool = False,
     robust: bool = True,
+    **more: Any,
 ) -> Callable[[Callable[[Server, Run], None]], Callable[[Server, Run], None]]:
-    """Register a server's loop as an application; its docstring's first line is the summary."""
+    """Register a server's loop as an application; its docstring's first line is the summary.
+
+    `more` are further fields of `App`.
+    """
 
     def register(loop: Callable[[Server, Run], None]) -> Callable[[Server, Run], None]:
         summary = (loop.__doc__ or "").partition("\n")[0]
-        APPS.add(name, App(name, loop, worker, several_servers, peers, robust, check, summary))
+        made = App(name, loop, worker, several_servers, peers, robust, check, summary, **more)
+        APPS.add(name, made)
         return loop
 
     return register
 
 
-def one_server(numbers: Numbers, gar: Rule, model_gar: Rule) -> None:
+def one_server(numbers: Numbers, gar: Rule, model_gar: Rule, options: Options) -> None:
     """A single server, trusted, and enough workers for the rule."""
     if numbers.n_ps != 1 or numbers.f_ps:
         raise ConfigError(f"This application has one trusted server, got {numbers.n_ps}.")
     gar.check(numbers.q_w, numbers.f_w)
 
 
-def servers_and_workers(numbers: Numbers, gar: Rule, model_gar: Rule) -> None:
+def servers_and_workers(numbers: Numbers, gar: Rule, model_gar: Rule, options: Options) -> None:
     """Enough of both for the rows that each rule will really get."""
     gar.check(numbers.q_w, numbers.f_w)
     model_gar.check(numbers.q_ps, numbers.f_ps)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from garfield.apps.app import Numbers, Run, app
+from garfield.apps.options import Options
 from garfield.core.errors import ConfigError, QuorumError
 from garfield.gars import Rule
 from garfield.nodes.server import Server
@@ -43,7 +44,7 @@ class PrimaryWorker(Worker):
         self.step += 1
 
 
-def _a_server_survives(numbers: Numbers, gar: Rule, model_gar: Rule) -> None:
+def _a_server_survives(numbers: Numbers, gar: Rule, model_gar: Rule, options: Options) -> None:
     if not numbers.synchronous:
         raise ConfigError("crash-tolerant assumes synchrony: a time-out means a crash.")
     if numbers.n_ps < numbers.f_ps + 1:

@@ -6,12 +6,13 @@ different nodes together; last, nodes join their models.
 """
 
 from garfield.apps.app import Numbers, Run, app
+from garfield.apps.options import Options
 from garfield.core.errors import ConfigError
 from garfield.gars import Rule
 from garfield.nodes.server import Server, contract
 
 
-def _peers(numbers: Numbers, gar: Rule, model_gar: Rule) -> None:
+def _peers(numbers: Numbers, gar: Rule, model_gar: Rule, options: Options) -> None:
     if (numbers.n_w, numbers.f_w) != (numbers.n_ps, numbers.f_ps):
         raise ConfigError("Without servers, every node is both: give --workers only.")
     gar.check(numbers.q_w, numbers.f_w)

@@ -10,11 +10,12 @@ import ast
 import inspect
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
+
+import garfield
 
 _OPTIONAL: dict[str, Any] = {
     "str": str | None, "int": int | None, "float": float | None, "bool": bool | None,
@@ -55,13 +56,15 @@ def _parameter(name: str, kind: str, option: Any) -> inspect.Parameter:
     return inspect.Parameter(name, keyword, default=None, annotation=annotation)
 
 
+def fields() -> tuple[Field, ...]:
+    """All settings of a run: those of every application, then those of some."""
+    return _fields("launch/settings.py", "Settings") + _fields("apps/options.py", "Options")
+
+
 @cache
-def fields(module: str = "garfield.launch.settings", owner: str = "Settings") -> tuple[Field, ...]:
+def _fields(file: str, owner: str) -> tuple[Field, ...]:
     """The fields of a dataclass, in order, each with the docstring below it."""
-    spec = find_spec(module)
-    assert spec is not None  # a module of ours
-    assert spec.origin is not None
-    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    tree = ast.parse((Path(garfield.__file__).parent / file).read_text(encoding="utf-8"))
     constants = {
         node.targets[0].id: ast.literal_eval(node.value)
         for node in tree.body

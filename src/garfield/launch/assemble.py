@@ -42,10 +42,14 @@ class Factory:
     def worker(self, name: str, transport: Transport) -> Worker:
         s = self.settings
         outbox = self._outbox(name, transport, s.worker_names, s.worker_attack)
+        data: Any = self._batches(name)
+        if s.application.shared_data:
+            data = [self._batches(each) for each in s.worker_names]
         return s.application.worker(
-            self.adapter(False), self._batches(name), transport=transport, servers=s.server_names,
+            self.adapter(False), data, transport=transport, servers=s.server_names,
             f_ps=s.numbers.f_ps, q_ps=s.numbers.q_ps, model_gar=s.model_rule,
             momentum=s.momentum, outbox=outbox, **self.node,
+            **s.application.worker_arguments(s, s.numbers),
         )  # fmt: skip
 
     def server(self, name: str, transport: Transport) -> Server:
@@ -59,7 +63,7 @@ class Factory:
                 model, self._batches(name), transport=transport, servers=[name],
                 momentum=s.momentum, outbox=outbox, serves=False, **self.node,
             )  # fmt: skip
-        return Server(
+        return s.application.server(
             model, transport=transport, workers=s.worker_names, servers=s.server_names,
             f_w=s.numbers.f_w, f_ps=s.numbers.f_ps, test=test_batches(self._dataset()),
             worker=worker, outbox=outbox, **self.node,
@@ -68,7 +72,7 @@ class Factory:
     def run(self, after_step: Callable[[Server, Run], None]) -> Run:
         """What a server's loop is told."""
         s = self.settings
-        return Run(s.steps, s.numbers, s.rule, s.model_rule, s.contractions, after_step)
+        return Run(s.steps, s.numbers, s.rule, s.model_rule, s.contractions, s, after_step)
 
     def _dataset(self) -> Dataset:
         return dataset(self.settings.data, self.settings.data_dir)
@@ -155,4 +159,9 @@ def torch_adapter(settings: Settings, *, optimizer: bool) -> Adapter:
     sgd = torch.optim.SGD(
         module.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
     )
-    return TorchAdapter(module, optimizer=sgd)
+    if not settings.learning_rate_decay:
+        return TorchAdapter(module, optimizer=sgd)
+    decreasing = torch.optim.lr_scheduler.LambdaLR(
+        sgd, lambda step: 1 / (1 + settings.learning_rate_decay * step)
+    )
+    return TorchAdapter(module, optimizer=sgd, scheduler=decreasing)

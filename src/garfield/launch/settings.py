@@ -10,6 +10,7 @@ from typing import Any
 
 from garfield.apps import APPS
 from garfield.apps.app import App, Numbers
+from garfield.apps.options import Options
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.data import DATASETS
 from garfield.data.partitions import parse as parse_partition
@@ -27,7 +28,7 @@ NONE = "none"
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Options):
     """One run. Flags of `garfield train` and keys of its TOML file carry these names."""
 
     app: str = "ssmw"
@@ -64,6 +65,8 @@ class Settings:
     """Samples a worker computes a gradient on."""
     learning_rate: float = 0.05
     """At the servers."""
+    learning_rate_decay: float = 0.0
+    """The rate at step t is learning_rate / (1 + learning_rate_decay · t)."""
     momentum: float = 0.9
     """At the workers; their velocities are what they send."""
     weight_decay: float = 0.0
@@ -155,7 +158,8 @@ class Settings:
         for attack in (self.worker_attack, self.server_attack):
             if attack != NONE:
                 parse_plan(attack)
-        self.application.check(self.numbers, self.rule, self.model_rule)
+        self.refuse_unused(self.app, self.application.options)
+        self.application.check(self.numbers, self.rule, self.model_rule, self)
         return self
 
     def updated(self, **changes: Any) -> Settings:
@@ -169,7 +173,14 @@ class Settings:
 
     def _check_ranges(self) -> None:
         least: dict[str, float] = dict.fromkeys(("workers", "servers", "steps", "batch"), 1)
-        at_zero = ("evaluate_every", "checkpoint_every", "contractions", "seed", "weight_decay")
+        at_zero = (
+            "evaluate_every",
+            "checkpoint_every",
+            "contractions",
+            "seed",
+            "weight_decay",
+            "learning_rate_decay",
+        )
         for name, bound in (least | dict.fromkeys(at_zero, 0)).items():
             if not getattr(self, name) >= bound:
                 raise ConfigError(f"{name} must be at least {bound:g}, got {getattr(self, name)}.")
