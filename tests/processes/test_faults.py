@@ -64,6 +64,40 @@ def test_a_worker_that_freezes_is_no_longer_waited_for():
     assert final["time_s"] < 30  # two time-outs of a second, not one in each of 35 rounds
 
 
+def steps_of(events, node):
+    return [e for e in events if e.get("node") == node and e["event"] == "step"]
+
+
+@pytest.mark.slow
+def test_a_worker_that_was_out_of_reach_is_heard_again_when_it_is_back():
+    """To its peers a frozen process is one behind a link that is down: connected, and silent."""
+    settings = BASE.updated(f_workers=1, gar="median", steps=400)
+    events = run(settings, Fault("worker-2", 5, "freeze"), Fault("worker-2", 30, "thaw"))
+    away = [e for e in steps_of(events, "server-0") if "worker-2" in e["silent"]]
+    assert len(away) >= 20
+    back = [e for e in steps_of(events, "server-0") if e["step"] > 100 and e["gradients"] == 7]
+    assert back
+
+
+@pytest.mark.slow
+def test_a_server_that_was_out_of_reach_catches_up_when_it_is_back():
+    settings = BASE.updated(app="msmw", servers=4, f_servers=1, steps=300)
+    events = run(settings, Fault("server-2", 10, "freeze"), Fault("server-2", 60, "thaw"))
+    steps = [event["step"] for event in steps_of(events, "server-2")]
+    assert steps[-1] == 300
+    assert steps == sorted(set(steps))
+    assert not set(range(20, 50)) & set(steps)  # what it missed is not done again
+    assert abs(last(events, "server-2")["accuracy"] - last(events, "server-0")["accuracy"]) < 0.02
+
+
+@pytest.mark.slow
+def test_a_primary_that_comes_back_does_no_harm():
+    settings = BASE.updated(app="crash-tolerant", servers=3, f_servers=1, steps=120)
+    events = run(settings, Fault("server-0", 10, "freeze"), Fault("server-0", 60, "thaw"))
+    assert last(events, "server-1")["step"] == 120
+    assert last(events, "server-1")["accuracy"] > 0.8
+
+
 @pytest.mark.slow
 def test_a_server_restarted_far_behind_rejoins_from_its_peers():
     settings = BASE.updated(app="msmw", servers=4, f_servers=1, steps=150)

@@ -12,7 +12,7 @@ from garfield.apps import Run
 from garfield.apps.app import Numbers
 from garfield.apps.msmw import msmw
 from garfield.nodes.byzantine import LyingOutbox, parse_plan
-from garfield.nodes.node import Behind, Node, Waits
+from garfield.nodes.node import Account, Behind, Node, Waits
 from garfield.nodes.outbox import Outbox
 from garfield.nodes.patience import ANSWERS, SILENCES, Patience
 from garfield.transport.contract import Gone, Key, NotYet, Ready
@@ -67,21 +67,82 @@ def test_one_that_equivocates_tells_everybody_something_else_and_sticks_to_it():
     assert said["a"] != said["b"]
 
 
-@pytest.mark.parametrize("behaviour", ["stall", "drip", "wrong-shape"])
-def test_behaviours_are_what_their_names_say(behaviour):
-    outbox = LyingOutbox(Plan(behaviour=behaviour), "me")
+def test_one_that_equivocates_about_another_lie_gives_each_asker_a_strength_of_its_own():
+    outbox = LyingOutbox(parse_plan("equivocate(attack=reverse(factor=-10))", n=3, f=1), "me")
     outbox.publish(Key("model", 0), ONE)
-    answer = outbox.answer("you", Key("model", 0))
+    said = [outbox.answer(name, Key("model", 0)).payload for name in "abcd"]
+    strengths = [(1 - vector[0]) / 11 for vector in said]  # own + s (lie - own), from 1 to -10
+    assert len(set(strengths)) == 4
+    assert all(0.5 <= s <= 1.5 for s in strengths)
+    assert all(vector.dtype == np.float32 and np.ptp(vector) == 0 for vector in said)
+
+
+def test_equivocation_about_silence_keeps_some_in_the_dark_and_not_others():
+    outbox = LyingOutbox(parse_plan("equivocate(attack='drop')", n=3, f=1), "me")
+    outbox.publish(Key("model", 0), ONE)
+    answers = [outbox.answer(name, Key("model", 0)) for name in "abcdefgh"]
+    heard = [answer for answer in answers if isinstance(answer, Ready)]
+    assert 0 < len(heard) < 8
+    np.testing.assert_array_equal(heard[0].payload, ONE)
+
+
+@pytest.mark.parametrize(("lie", "finite"), [("huge", True), ("inf", False), ("nan", False)])
+def test_an_equivocation_is_as_finite_as_the_lie_it_is_about(lie, finite):
+    outbox = LyingOutbox(parse_plan(f"equivocate(attack={lie})", n=3, f=1), "me")
+    outbox.publish(Key("model", 0), ONE)
+    said = [outbox.answer(name, Key("model", 0)).payload for name in "abcd"]
+    assert all(np.isfinite(vector).all() == finite for vector in said)
+
+
+@pytest.mark.parametrize("behaviour", ["silence", "stall", "drip", "wrong-shape"])
+def test_behaviours_are_what_their_names_say(behaviour):
+    outbox = LyingOutbox(Plan(behaviour=behaviour), "me", kept_steps=2)
+    for step in (0, 5):
+        outbox.publish(Key("model", step), ONE)
+    answer, older = (outbox.answer("you", Key("model", step)) for step in (5, 0))
     assert {
-        "stall": lambda: isinstance(answer, NotYet),
-        "drip": lambda: answer.pace_bps > 0,
+        "silence": lambda: isinstance(answer, NotYet) and isinstance(older, NotYet),
+        "stall": lambda: answer.pace_bps < 1,
+        "drip": lambda: 1 < answer.pace_bps < 1e5,
         "wrong-shape": lambda: len(answer.payload) == 2,
     }[behaviour]()
+    assert isinstance(outbox.answer("me", Key("model", 5)), Ready)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("stall(for_s=3)", "stall has no parameters, got for_s"),
+        ("equivocate(noise=3)", r"Write it like equivocate\(attack=reverse"),
+        ("equivocate(attack=revers)", "Did you mean reverse"),
+        ("equivocate(attack=stall)", "takes an attack on vectors"),
+        ("equivocate(attack=reverse(factr=3))", "Did you mean"),
+    ],
+)
+def test_a_behaviour_with_a_mistake_is_refused(text, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_plan(text)
 
 
 def test_an_unknown_attack_is_refused_with_the_nearest_name():
     with pytest.raises(ConfigError, match="Did you mean stall"):
         parse_plan("stal")
+
+
+# -- account --------------------------------------------------------------------------------------
+
+
+def test_faults_are_counted_by_peer_and_reason_whatever_the_numbers_in_it():
+    account = Account()
+    for sent in (4, 8):
+        account.note({"a": f"sent {sent} of 40 bytes", "b": "not needed"}, 0.5)
+    account.note({"a": "not finite", "c": "internal: a tale"}, 0.5)
+    account.note({"c": "internal: another tale"}, 0.5)
+    assert account.communication_s == 2.0
+    assert account.faults == {
+        "a": {"sent 8 of 40 bytes": 2, "not finite": 1},
+        "c": {"internal: another tale": 2},
+    }
 
 
 # -- patience -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ until `give_up_s`, and then says who was silent and why.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,17 @@ from dataclasses import dataclass, field
 from garfield.core.errors import ConfigError, QuorumError
 from garfield.nodes.outbox import Outbox
 from garfield.nodes.patience import Patience
-from garfield.transport.contract import NOT_NEEDED, Key, Payload, Replies, Transport, all_of, first
+from garfield.transport.contract import (
+    NOT_NEEDED,
+    STALLED,
+    Holes,
+    Key,
+    Payload,
+    Replies,
+    Transport,
+    all_of,
+    first,
+)
 
 
 @dataclass(frozen=True)
@@ -45,25 +56,38 @@ class Gathered:
     rows: list[Payload | None]
     """None for a peer that stayed silent in a synchronous round."""
     silent: Mapping[str, str]
+    holes: Mapping[str, Holes] = field(default_factory=dict)
+    """Whose rows came with parts missing, which were filled."""
+
+
+_NUMBERS = re.compile(r"\d+(\.\d+)?")
 
 
 @dataclass
 class Account:
-    """What a node's rounds cost so far."""
+    """What a node's rounds cost so far, and what its peers did instead of answering."""
 
     communication_s: float = 0.0
-    silences: dict[str, int] = field(default_factory=dict)
-    """How often each peer was silent, or sent what counts as silence."""
-    reasons: dict[str, str] = field(default_factory=dict)
-    """The last reason for each of them."""
+    _faults: dict[str, dict[str, tuple[int, str]]] = field(default_factory=dict)
+
+    @property
+    def faults(self) -> dict[str, dict[str, int]]:
+        """Of each peer that was silent, or sent what counts as silence: how often, by reason.
+
+        Reasons that differ in their numbers alone are one, in the words of the last.
+        """
+        return {peer: {text: n for n, text in of.values()} for peer, of in self._faults.items()}
 
     def note(self, silent: Mapping[str, str], waited_s: float) -> None:
+        """A round has ended; why some were not heard in it."""
         self.communication_s += waited_s
         for peer, reason in silent.items():
             if reason == NOT_NEEDED:
                 continue
-            self.silences[peer] = self.silences.get(peer, 0) + 1
-            self.reasons[peer] = reason
+            # what follows a colon may be the peer's own text: it must not fill our memory
+            form = _NUMBERS.sub("#", reason.partition(":")[0])
+            of = self._faults.setdefault(peer, {})
+            of[form] = (of.get(form, (0, ""))[0] + 1, reason)
 
 
 class Node:
@@ -107,10 +131,11 @@ class Node:
         self.account.note(replies.silent, self.clock() - started)
         if quorum < len(peers):
             names = replies.names[:quorum]
-            return Gathered(names, list(replies.rows[:quorum]), replies.silent)
+            return Gathered(names, list(replies.rows[:quorum]), replies.silent, replies.holes)
         found = dict(zip(replies.names, replies.rows, strict=True))
         names = tuple(sorted(peers))
-        return Gathered(names, [found.get(name) for name in names], replies.silent)
+        rows = [found.get(name) for name in names]
+        return Gathered(names, rows, replies.silent, replies.holes)
 
     def _ask(self, peers: Sequence[str], key: Key, length: int, quorum: int, f: int) -> Replies:
         synchronous = quorum == len(peers)
@@ -127,7 +152,9 @@ class Node:
             if len(replies.gone) > f:
                 raise Behind(sorted(replies.gone.values(), reverse=True)[f])
             left = deadline - self.clock()
-            hopeless = self.clock() - asked < patient_s  # all have answered; it will not change
+            # all have answered, and it will not change; clocks round, so not to the last digit
+            early = self.clock() - asked < 0.99 * patient_s
+            hopeless = early and not any(why.startswith(STALLED) for why in replies.silent.values())
             if left <= 0 or hopeless:
                 raise QuorumError(self._shortage(key, needed, len(peers), replies), replies.silent)
             asked, patient_s = self.clock(), min(left, self.waits.timeout_s)

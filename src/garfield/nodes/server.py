@@ -15,6 +15,7 @@ import numpy as np
 
 from garfield.adapters.adapt import adapt
 from garfield.adapters.contract import Batch
+from garfield.adapters.feeding import pieces
 from garfield.core.errors import ConfigError, DivergedError, QuorumError
 from garfield.nodes.node import Behind, Gathered, Node
 from garfield.nodes.tails import bodies, median_tail
@@ -40,11 +41,11 @@ class Server(Node):
         f_ps: int = 0,
         loss: Any = None,
         scheduler: Any = None,
-        test: Iterable[Batch] = (),
+        test: Iterable[Batch] | tuple[Any, Any] = (),
         worker: Worker | None = None,
         **node: Any,
     ) -> None:
-        """`model` is a torch.nn.Module (or an adapter), `optimizer` one over its parameters.
+        """`model` is a torch.nn.Module or a Keras model (or an adapter), `optimizer` one for it.
 
         `workers` and `servers` are names that the transport knows; f_w and f_ps of them may be
         faulty. `test` is iterated by compute_accuracy. The rest goes to `Node`.
@@ -53,7 +54,7 @@ class Server(Node):
         self.model = adapt(model, loss=loss, optimizer=optimizer, scheduler=scheduler)
         self.workers = tuple(workers)
         self.servers = tuple(servers) or (self.name,)
-        self.f_w, self.f_ps, self.test = f_w, f_ps, test
+        self.f_w, self.f_ps, self.test = f_w, f_ps, pieces(test)
         self.worker = worker
         """At a node that is both: computes its own gradient before others are asked."""
         self.step = 0
@@ -63,29 +64,14 @@ class Server(Node):
         self._round = 0
         self._tail: Payload | None = None
         self._length = self.model.size + self.model.tail
-        self._vector = np.empty(self._length, np.float32)
 
     # -- the listings' methods ----------------------------------------------------------
 
     def get_gradients(self, t: int, q: int) -> Rows:
         """Gradients of step t from q workers: all of them, None for the silent, if q is all."""
-        self.step = max(self.step, t)
-        while True:
-            self._publish_model()
-            key = Key("gradient", self.step)
-            try:
-                self.heard = self.gather(
-                    self.workers, key, length=self._length, quorum=q, f=self.f_w
-                )
-            except Behind as behind:
-                self.catch_up(behind.step)
-                continue
-            except QuorumError as failure:
-                self._tell_divergence(failure)
-                raise
-            self._tail = median_tail(self.heard.rows, self.model.size)
-            self._round = 0
-            return bodies(self.heard.rows, self.model.size)
+        self.heard = self.gather_gradients(t, q)
+        self._tail = median_tail(self.heard.rows, self.model.size)
+        return bodies(self.heard.rows, self.model.size)
 
     def update_model(self, gradient: Any) -> None:
         """Take an optimizer step along an aggregated gradient."""
@@ -100,19 +86,21 @@ class Server(Node):
         try:
             found = self.gather(self.servers, key, length=self._length, quorum=q, f=self.f_ps).rows
         except Behind as behind:
-            self.catch_up(behind.step)
-            self.model.read(self._vector)
-            found = [self._vector] * q  # joined already, by catching up
+            # servers that have ended have no model of their last step, but its proposal
+            self.catch_up(behind.step, kind="proposal")
+            found = [self._read()] * q  # joined already, by catching up
         self._tail = median_tail(found, self.model.size)
         return bodies(found, self.model.size)
 
     def write_model(self, model: Any) -> None:
         """Replace the parameters: by what servers agreed on, say."""
-        self.model.read(self._vector)
-        self._vector[: self.model.size] = np.asarray(model, dtype=np.float32)
-        if self._tail is not None:
-            self._vector[self.model.size :] = self._tail
-        self.model.write(self._vector)
+        vector = np.asarray(model, dtype=np.float32).reshape(self.model.size)
+        if self.model.tail:
+            body, vector = vector, self._read()
+            vector[: self.model.size] = body
+            if self._tail is not None:
+                vector[self.model.size :] = self._tail
+        self.model.write(vector)
 
     def get_aggr_grads(self, q: int) -> Rows:
         """`latest_aggr_grad` of q servers: one contraction round."""
@@ -142,7 +130,24 @@ class Server(Node):
         while self.step < total:
             yield self.step
 
-    def catch_up(self, step: int) -> None:
+    def gather_gradients(
+        self, t: int, q: int, *, kind: str = "gradient", numbers: int = 1
+    ) -> Gathered:
+        """What q workers send of that kind at step t, `numbers` of them for each of the model's."""
+        self.step, self._round = max(self.step, t), 0
+        length = numbers * self._length
+        while True:
+            self._publish_model()
+            key = Key(kind, self.step)
+            try:
+                return self.gather(self.workers, key, length=length, quorum=q, f=self.f_w)
+            except Behind as behind:
+                self.catch_up(behind.step)
+            except QuorumError as failure:
+                self._tell_divergence(failure)
+                raise
+
+    def catch_up(self, step: int, *, kind: str = "model") -> None:
         """Jump to `step`, with the model that the other servers have there."""
         others = [name for name in self.servers if name != self.name]
         if len(others) <= self.f_ps:
@@ -152,7 +157,7 @@ class Server(Node):
             )
         quorum = max(1, len(others) - self.f_ps)
         while True:
-            key = Key("model", step)
+            key = Key(kind, step)
             try:
                 found = self.gather(others, key, length=self._length, quorum=quorum, f=self.f_ps)
                 break
@@ -173,24 +178,31 @@ class Server(Node):
             ) from failure
 
     def _publish_model(self) -> None:
-        self._publish(Key("model", self.step))
+        model = self._publish(Key("model", self.step))
         if self.worker is not None:
-            self.worker.compute(self.step, self._vector)
+            self.worker.compute(self.step, model)
 
-    def _publish(self, key: Key) -> None:
-        self.model.read(self._vector)
-        if not all_finite(self._vector):
+    def _publish(self, key: Key) -> Payload:
+        vector = self._read()
+        if not all_finite(vector):
             raise DivergedError(
                 f"{self.name}: the model is not finite at step {self.step}. Use a robust rule, "
                 "or lower the learning rate."
             )
-        self.outbox.publish(key, self._vector)
+        self.outbox.publish(key, vector, copy=False)
+        return vector
 
     def _replace_tail(self) -> None:
         if self._tail is not None and len(self._tail):
-            self.model.read(self._vector)
-            self._vector[self.model.size :] = self._tail
-            self.model.write(self._vector)
+            vector = self._read()
+            vector[self.model.size :] = self._tail
+            self.model.write(vector)
+
+    def _read(self) -> Payload:
+        """The model as a vector of its own."""
+        vector = np.empty(self._length, np.float32)
+        self.model.read(vector)
+        return vector
 
 
 def _median(rows: Sequence[Payload]) -> Payload:

@@ -2,22 +2,27 @@
 
 A transport is `serve`, `pull`, `close`. Concurrency stays inside it: nodes read
 as plain synchronous code. Every transport is held to one contract test, and no
-peer is trusted: what arrives is one float32 vector of the length that was
-asked for, under the key that was asked for, all of it finite, or it counts as
-silence, with the reason kept.
+peer is trusted: what arrives is one vector of the length that was asked for,
+under the key that was asked for, all of it finite, or it counts as silence, with
+the reason kept. Vectors are of float32; those of a kind in `WIDE` are of float64.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-Payload: TypeAlias = npt.NDArray[np.float32]
+from garfield.core.types import Flags
+
+Payload: TypeAlias = npt.NDArray[np.floating[Any]]
 """A flat vector as it travels. Whoever gets one must not change it."""
+
+WIDE = frozenset({"coded"})
+"""Kinds of float64 vectors: the rows of DRACO's cyclic code, which float32 would spoil."""
 
 
 class Key(NamedTuple):
@@ -26,6 +31,11 @@ class Key(NamedTuple):
     kind: str
     step: int
     round: int = 0
+
+    @property
+    def dtype(self) -> np.dtype[np.floating[Any]]:
+        """Of the numbers that travel under it: asker and answerer know it from the kind."""
+        return numbers_of(self.kind)
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,20 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
+class Holes:
+    """Which blocks of a row were lost on the way: what stands there is not its sender's."""
+
+    missing: Flags
+    """(blocks,) true for the lost ones."""
+    block: int
+    """Numbers in a block; the last may have fewer."""
+
+    def missing_values(self, length: int) -> Flags:
+        """(length,) true where a number was lost."""
+        return np.repeat(self.missing, self.block)[:length]
+
+
+@dataclass(frozen=True)
 class Replies:
     """What a pull brought, ordered by the peers' names, never by arrival."""
 
@@ -74,10 +98,15 @@ class Replies:
     bytes", "not finite", "connection refused"."""
     gone: Mapping[str, int] = field(default_factory=dict)
     """Peers that are past this step, and the step that they claim to be at; in `silent` too."""
+    holes: Mapping[str, Holes] = field(default_factory=dict)
+    """Peers whose rows came over a lossy link with parts missing, which were filled."""
 
 
 NOT_NEEDED = "not needed"
 """The reason of a peer whose reply was cancelled because others were enough: no fault of its."""
+
+STALLED = "stalled"
+"""How the reason begins of a peer that began to answer and stopped: it may yet be asked again."""
 
 NOT_FINITE = "not finite"
 """The reason of a peer whose vector holds NaN or infinity."""
@@ -98,7 +127,7 @@ class Transport(Protocol):
     def pull(
         self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float
     ) -> Replies:
-        """Ask all peers at once for `key`, a vector of `length` float32.
+        """Ask all peers at once for `key`, a vector of `length` numbers.
 
         Returns as soon as `until` is satisfied by those who validly answered, when everybody has
         answered or failed for good, or after `timeout_s`; what is still under way then is
@@ -108,6 +137,11 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Stop serving and free everything: threads, ports, files."""
+
+
+def numbers_of(kind: str) -> np.dtype[np.floating[Any]]:
+    """The dtype of vectors of a kind."""
+    return np.dtype(np.float64 if kind in WIDE else np.float32)
 
 
 def first(count: int) -> Until:

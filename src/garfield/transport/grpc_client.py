@@ -15,7 +15,8 @@ from typing import Any
 
 from garfield.transport import descriptors, wire
 from garfield.transport.buffers import Buffers
-from garfield.transport.contract import Payload
+from garfield.transport.contract import STALLED, Payload
+from garfield.transport.datagram_client import DatagramClient
 from garfield.transport.finite import all_finite_by_pieces
 from garfield.transport.grpc_options import CLIENT, MAX_CALL_S, METHOD, NAME_KEY, aio, grpc
 from garfield.transport.identity import Identity, Peer
@@ -69,7 +70,7 @@ async def _read(call: Any, attempt: Attempt) -> object:
     except asyncio.CancelledError:
         if not stalled:
             raise
-        late = f"stalled for {attempt.stall_s:g} s"
+        late = f"{STALLED} for {attempt.stall_s:g} s"
         raise wire.WireError(f"{late}, {attempt.filling}") from None
     finally:
         timer.cancel()
@@ -92,6 +93,8 @@ class GrpcClient:
         self._same_host = same_host
         self._metadata = ((NAME_KEY, name),) if credentials is None else ()
         self._channels: dict[str, tuple[Peer, Any]] = {}
+        self.datagrams: DatagramClient | None = None
+        """For links on which vectors come that way."""
         self.bytes_received = 0
 
     async def ask(self, attempt: Attempt) -> Payload | int:
@@ -123,6 +126,9 @@ class GrpcClient:
             gone = header.gone_at(request)
             if gone is not None:
                 return gone
+            if self.datagrams is not None and wire.Flag.DATAGRAMS in header.flags:
+                address = self._channels[attempt.peer][0].address
+                return await self.datagrams.fetch(call, attempt, address)
             if header.flags:
                 return await self._fetch(header, attempt)
             return await self._receive(call, attempt)
@@ -148,10 +154,12 @@ class GrpcClient:
                 self._buffers.give(kind, attempt.peer, row)
         return row
 
-    # -- descriptors ----------------------------------------------------------------
+    # -- other ways -----------------------------------------------------------------
 
     def _ways(self, attempt: Attempt) -> wire.Flag:
-        """A descriptor will do, if the peer is on this host."""
+        """Datagrams, on a lossy link; a descriptor will do, if the peer is on this host."""
+        if self.datagrams is not None and self.datagrams.serves(attempt):
+            return wire.Flag.DATAGRAMS
         if self._same_host is None or attempt.by_stream:
             return wire.Flag.NONE
         here = descriptors.socket_path(self._same_host, attempt.peer).exists()
@@ -159,8 +167,7 @@ class GrpcClient:
 
     async def _fetch(self, header: wire.Header, attempt: Attempt) -> Payload:
         assert self._same_host is not None  # or the header would have been refused
-        length = attempt.request.length
-        work = descriptors.fetch(self._same_host, attempt.peer, header.ticket, length)
+        work = descriptors.fetch(self._same_host, attempt.peer, header.ticket, attempt.request)
         row = await asyncio.wait_for(work, min(attempt.stall_s, _HANDOVER_S))
         if not await all_finite_by_pieces(row):
             raise wire.WireError("not finite")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from garfield.transport.contract import NOT_NEEDED, Payload, Until
-from garfield.transport.wire import Filling, Request, WireError
+from garfield.transport.wire import Request, WireError
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Attempt:
     """How long a peer that has begun to send may take over one chunk."""
     reason: str | None = None
     """Why it failed last time."""
-    filling: Filling | None = None
+    filling: object | None = None
     """What is arriving."""
     by_stream: bool = False
     """Same host or not, descriptors do not get here."""
@@ -36,8 +36,8 @@ class Attempt:
     def so_far(self, timeout_s: float) -> str:
         """What to say of the peer if time is up."""
         if self.filling is not None:
-            return f"{self.filling} in {timeout_s:g} s"
-        return self.reason or f"no answer in {timeout_s:g} s"
+            return f"{self.filling} in {timeout_s:.3g} s"
+        return self.reason or f"no answer in {timeout_s:.3g} s"
 
 
 Ask: TypeAlias = Callable[[Attempt], Awaitable[Payload | int]]

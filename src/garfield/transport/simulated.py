@@ -4,14 +4,22 @@ Every node is a greenlet that runs until it must wait in `pull`; the scheduler
 then runs the next one that has something to do, in the order in which they
 became ready. When nobody can go on, the clock jumps to the next deadline. Two
 runs from the same seed take the same turns.
+
+Long work that shares nothing (a gradient) may be done on other cores meanwhile:
+whoever asked for it goes on when nobody else can, in an order that does not depend on
+when the work is done: turns and results are the same however many threads there are.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from random import Random
+from typing import TypeVar
+from zlib import crc32
 
 import numpy as np
 from greenlet import getcurrent, greenlet
@@ -28,6 +36,9 @@ from garfield.transport.contract import (
     Source,
     Until,
 )
+from garfield.transport.finite import all_finite
+
+T = TypeVar("T")
 
 
 class Deadlock(GarfieldError):  # noqa: N818 (the word for it)
@@ -37,20 +48,25 @@ class Deadlock(GarfieldError):  # noqa: N818 (the word for it)
 class Simulation:
     """The scheduler: nodes by name, whose turn it is, and what time it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 1) -> None:
+        """`threads` is how much work may be done at once; turns are taken one by one always."""
+        self.threads = threads
         self.now_s = 0.0
         self._sources: dict[str, Source] = {}
         self._ready: deque[greenlet] = deque()
+        self._working: deque[greenlet] = deque()
+        self._pool: ThreadPoolExecutor | None = None
         self._timers: list[tuple[float, int, greenlet]] = []  # deadline, order of entry, who
         self._entered = 0
+        self._chance = Random(0)
         self._waiting: dict[str, dict[greenlet, None]] = defaultdict(dict)  # on whom: who
         self._changed: dict[greenlet, dict[str, None]] = {}  # waiters: whose answers changed
         self._failure: BaseException | None = None
         self._hub: greenlet | None = None
 
-    def transport(self, name: str, *, latency_s: float = 0.0) -> SimulatedTransport:
-        """The transport of one node; what it sends takes `latency_s` on the virtual clock."""
-        return SimulatedTransport(self, name, latency_s)
+    def transport(self, name: str) -> SimulatedTransport:
+        """The transport of one node. Nothing takes time on the way: `transport/faults.py` can."""
+        return SimulatedTransport(self, name)
 
     def spawn(self, program: Callable[[], object]) -> None:
         """Add a node's program; it starts with `run`."""
@@ -66,14 +82,36 @@ class Simulation:
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         """Run until every program has ended, or `until` says so; the first failure is raised."""
         self._hub = getcurrent()
-        while not until():
-            if not self._ready and not self._advance():
-                break
-            turn = self._ready.popleft()
-            turn.switch()
-            if self._failure is not None:
-                raise self._failure
-        self._hub = None
+        pool = self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
+        try:
+            while not until() and (self._ready or self._working or self._advance()):
+                turn = self._ready.popleft() if self._ready else self._done_next()
+                turn.switch()
+                if self._failure is not None:
+                    raise self._failure
+        finally:
+            self._hub = None
+            if pool is not None:
+                pool.shutdown(cancel_futures=True)
+
+    def aside(self, work: Callable[[], T]) -> T:
+        """What `work` returns; the others have their turns while it is done."""
+        me = getcurrent()
+        if self._hub is None or me is self._hub:
+            return work()
+        finish = work if self._pool is None else self._pool.submit(work).result
+        self._working.append(me)
+        self._hub.switch()
+        return finish()
+
+    def _done_next(self) -> greenlet:
+        """Who is done first is chance, or names would decide whom a quorum leaves out."""
+        self._working.rotate(self._chance.randrange(len(self._working)))
+        return self._working.popleft()
+
+    def in_turns(self) -> None:
+        """From now on, work is done in its asker's turn, one after the other."""
+        self._pool = None
 
     def _advance(self) -> bool:
         """Jump to the next deadline that somebody still waits for."""
@@ -113,12 +151,15 @@ class SimulatedTransport:
 
     simulation: Simulation
     name: str
-    latency_s: float = 0.0
     bytes_received: int = field(default=0, init=False)
     bytes_sent: int = field(default=0, init=False)
+    _source: Source | None = field(default=None, init=False)
+    _closed: bool = field(default=False, init=False)
 
     def serve(self, source: Source) -> None:
-        self.simulation._sources[self.name] = source
+        if self._source is not None:
+            raise GarfieldError(f"{self.name} is serving already. One transport has one source.")
+        self._source = self.simulation._sources[self.name] = source
         source.watch(lambda: self.simulation._published(self.name))
         self.simulation._published(self.name)
 
@@ -127,23 +168,30 @@ class SimulatedTransport:
     ) -> Replies:
         deadline_s = self.simulation.now_s + timeout_s
         rows: dict[str, Payload] = {}
-        silent = dict.fromkeys(peers, f"no answer in {timeout_s:g} s")
+        silent = dict.fromkeys(peers, f"no answer in {timeout_s:.3g} s")
         gone: dict[str, int] = {}
         pending = dict.fromkeys(sorted(peers))
         ask = list(pending)
         while not until(rows):
-            for peer in ask:
+            if self._closed:
+                raise GarfieldError(f"The transport of {self.name} is closed.")
+            for peer in sorted(ask, key=lambda peer: self._turn(peer, key)):
                 self._ask(peer, key, length, pending, rows, silent, gone)
                 if until(rows):
                     break
             if until(rows) or not pending or self.simulation.now_s >= deadline_s:
                 break
-            changed = self.simulation._wait(list(pending), deadline_s)
+            # on itself too: that is how closing ends the wait
+            changed = self.simulation._wait([*pending, self.name], deadline_s)
             ask = [peer for peer in changed if peer in pending]
         if until(rows):
             silent |= dict.fromkeys(pending, NOT_NEEDED)
         names = tuple(sorted(rows))
         return Replies(names, tuple(rows[name] for name in names), silent, gone)
+
+    def _turn(self, peer: str, key: Key) -> int:
+        """Whose answer comes first is chance too."""
+        return crc32(f"{self.name} {peer} {key.kind} {key.step} {key.round}".encode())
 
     def _ask(
         self,
@@ -161,26 +209,30 @@ class SimulatedTransport:
             gone[peer] = answer.now
             silent[peer] = f"gone, now at {answer.now}"
             del pending[peer]
+        elif isinstance(answer, Ready) and answer.pace_bps is not None:
+            silent[peer] = "too slow"  # and asked in vain until the deadline
         elif isinstance(answer, Ready):
             del pending[peer]
-            problem = self._flaw(answer, length)
+            problem = self._flaw(answer, key, length)
             if problem:
                 silent[peer] = problem
                 return
             assert isinstance(answer.payload, np.ndarray)
-            rows[peer] = answer.payload
+            rows[peer] = answer.payload.view()
+            rows[peer].flags.writeable = False
             del silent[peer]
             self.bytes_received += answer.payload.nbytes
 
-    def _flaw(self, answer: Ready, length: int) -> str | None:
+    def _flaw(self, answer: Ready, key: Key, length: int) -> str | None:
         payload = answer.payload
-        if answer.pace_bps is not None:
-            return "too slow"
-        if not isinstance(payload, np.ndarray) or payload.dtype != np.float32:
-            return f"sent {len(payload)} bytes that are no float32 vector"
+        if not isinstance(payload, np.ndarray) or payload.dtype != key.dtype:
+            return f"sent {len(payload)} bytes that are no {key.dtype} vector"
         if payload.shape != (length,):
             return f"sent {payload.size} numbers instead of {length}"
-        return None if np.isfinite(payload).all() else NOT_FINITE
+        return None if all_finite(payload) else NOT_FINITE
 
     def close(self) -> None:
-        self.simulation._sources.pop(self.name, None)
+        self._closed = True
+        if self.simulation._sources.get(self.name) is self._source:  # not one started since
+            self.simulation._sources.pop(self.name, None)
+        self.simulation._published(self.name)
