@@ -43,6 +43,14 @@ class TorchAdapter:
         self._grad = torch.zeros(self.size, device=self.device)
         self._lay_out()
 
+    @property
+    def layout(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Names and shapes, in the order of the vector."""
+        names = {id(t): name for name, t in self.module.named_parameters(remove_duplicate=False)}
+        names |= {id(t): name for name, t in self.module.named_buffers()}
+        laid = (*self._parameters, *self._buffers)
+        return [(names[id(tensor)], tuple(tensor.shape)) for tensor in laid]
+
     def read(self, out: FlatVector) -> None:
         self._into(out[: self.size], self._flat)
         self._read_buffers(out[self.size :])
@@ -59,7 +67,8 @@ class TorchAdapter:
 
     def gradient(self, batch: Batch, out: FlatVector) -> float:
         inputs, targets = (_tensor(part, self.device) for part in batch)
-        self.module.train()
+        if not self.module.training:  # it asks every layer: 2 % of a small model's gradient
+            self.module.train()
         self._grad.zero_()
         loss = self.loss(self.module(inputs), targets)
         loss.backward()
@@ -141,4 +150,6 @@ def _fill(tensor: Tensor, values: FlatVector) -> None:
 
 def _tensor(part: Any, device: torch.device) -> Tensor:
     tensor = part if isinstance(part, Tensor) else torch.from_numpy(np.asarray(part))
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()  # the copy then runs beside the computation (thesis 3.4.4)
     return tensor.to(device, non_blocking=True)

@@ -20,8 +20,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from garfield.adapters.alike import layout_of
 from garfield.launch.checkpoint import Keeping
+from garfield.launch.frameworks import use_threads
 from garfield.launch.lifeline import die_with_parent
+from garfield.launch.links import Link
+from garfield.launch.lossy import transport_of
 from garfield.launch.settings import Settings
 from garfield.launch.user_files import load
 
@@ -36,7 +40,9 @@ class Started:
     """Of the user's, to be loaded first."""
 
 
-def run_node(settings: dict[str, Any], name: str, pipe: Connection, started: Started) -> None:
+def run_node(
+    settings: dict[str, Any], name: str, pipe: Connection, link: Link, started: Started
+) -> None:
     """The main function of a node's process."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
@@ -45,7 +51,7 @@ def run_node(settings: dict[str, Any], name: str, pipe: Connection, started: Sta
     try:
         for path in started.files:
             load(path)
-        _run(Settings(**settings), name, channel, started)
+        _run(Settings(**settings), name, channel, link, started)
     except Exception as failure:
         message = {"event": "failed", "node": name, "error": str(failure)}
         channel.send({**message, "trace": traceback.format_exc()})
@@ -74,27 +80,40 @@ class Channel:
         threading.Thread(target=forever, daemon=True, name="garfield-launcher").start()
 
 
-def _run(settings: Settings, name: str, channel: Channel, started: Started) -> None:
+def _run(settings: Settings, name: str, channel: Channel, link: Link, started: Started) -> None:
     from garfield.launch import one_node
     from garfield.nodes.worker import Worker
-    from garfield.transport.grpc_transport import GrpcTransport
+    from garfield.transport.connect import role_of
     from garfield.transport.identity import Peer
 
-    one_node.use_threads(started.threads)
+    use_threads(started.threads, [settings.framework_of(name)])
     peers: dict[str, Peer] = {}
-    transport = GrpcTransport(name, peers)
+    transport = _transport(settings, name, link, peers)
     node = one_node.build(settings, name, transport, started.keeping)
     introduced = threading.Event()
 
     def meet(table: Mapping[str, str]) -> None:
-        peers.update({peer: Peer(address) for peer, address in table.items()})
+        peers.update({peer: Peer(address, role_of(peer)) for peer, address in table.items()})
         introduced.set()
 
     channel.listen(meet)
-    channel.send({"event": "address", "node": name, "address": transport.address})
+    channel.send({
+        "event": "address", "node": name, "address": transport.address,
+        "layout": layout_of(node.model),
+    })  # fmt: skip
     introduced.wait()
     if isinstance(node, Worker):
         one_node.run_worker(node, settings, channel.send)
     else:
         one_node.run_server(node, settings, channel.send, started.keeping)
-        signal.pause()  # peers may still want our last model: stay until the launcher ends us
+    signal.pause()  # peers may still want our last vector: stay until the launcher ends us
+
+
+def _transport(settings: Settings, name: str, link: Link, peers: Mapping[str, Any]) -> Any:
+    if settings.transport == "grpc":
+        return link.transport(name, peers, transport_of(settings))
+    from garfield.transport.collectives import CollectiveTransport
+
+    members = (*settings.server_names, *settings.worker_names)
+    group: dict[str, Any] = {"backend": settings.transport, "give_up_s": settings.give_up_s}
+    return CollectiveTransport(name, members, peers, **group)

@@ -1,24 +1,26 @@
 """One node of a cluster over several machines, started by hand or by an engine.
 
     tls = "certs"                   # made by `garfield certs`; beside this file
+    load = ["mine.py"]              # your own rules and attacks, if any; beside it too
 
     [settings]                      # as for `garfield train`
     app = "ssmw"
     workers = 3
+    exclude = ["worker-2"]          # whom to leave out: after it was seen to lie, say
 
     [nodes]                         # where each one listens
     server-0 = "10.0.0.1:7000"
     worker-0 = "10.0.0.2:7000"
 
 Every machine has the same file. Nodes may start in any order: whoever is not
-there yet is asked again. Without certificates a node listens on loopback only,
-unless the file says `insecure = true`.
+there yet is asked again; who is excluded is neither asked nor answered. Without
+certificates a node listens on loopback only, unless the file says `insecure = true`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -29,11 +31,13 @@ from garfield.core.errors import ConfigError, QuorumError, UnknownName
 from garfield.launch import one_node
 from garfield.launch.checkpoint import Keeping
 from garfield.launch.events import Event, Sink
+from garfield.launch.lossy import transport_of
 from garfield.launch.settings import Settings, read_toml
+from garfield.launch.user_files import without_files
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
 
-_KEYS = ("settings", "nodes", "tls", "insecure")
+_KEYS = ("settings", "nodes", "tls", "insecure", "load")
 
 
 @dataclass(frozen=True)
@@ -57,23 +61,33 @@ class Cluster:
             **dict.fromkeys(s.worker_names, "worker"),
         }
 
+    def check_name(self, name: str) -> None:
+        """Refuse one that does not take part."""
+        if name in self.settings.excluded:
+            raise ConfigError(f"{name} is excluded from this cluster by its settings.")
+        if name not in self.roles:
+            raise UnknownName("a node of this cluster", name, self.roles)
+
 
 def read_cluster(path: Path) -> Cluster:
     """From a file, checked: the nodes are just those that the settings speak of."""
-    content = read_toml(path)
+    content = without_files(read_toml(path), path.parent)
     for key in content:
         if key not in _KEYS:
             raise UnknownName(f"a key of {path}", key, _KEYS)
     settings = Settings().updated(**_underscored(_table(content, "settings", path))).check()
     nodes = _table(content, "nodes", path)
     tls = content.get("tls")
-    if settings.simulate:
-        raise ConfigError(f"{path}: a cluster is not simulated. Remove that setting.")
+    if settings.simulate or settings.transport != "grpc":
+        raise ConfigError(
+            f"{path}: the nodes of a cluster are real and talk by gRPC. Remove the settings "
+            "simulate and transport."
+        )
     cluster = Cluster(
         settings, nodes, None if tls is None else path.parent / str(tls),
         bool(content.get("insecure", False)),
     )  # fmt: skip
-    _check_nodes(path, nodes, list(cluster.roles))
+    _check_nodes(path, nodes, list(cluster.roles), settings.excluded)
     return cluster
 
 
@@ -83,17 +97,15 @@ def run_node(
 ) -> None:  # fmt: skip
     """Build that node and run it to its end; QuorumError when its peers let it down.
 
-    A worker that has served all steps ends when its servers have been silent for `give_up_s`.
-    A server waits as long for slower ones, which may still want its last model.
+    After its last step it stays for `give_up_s`: slower peers may still want its last vector.
+    A server that is alone has given all its workers what they need, and ends at once.
     """
-    from garfield.transport.grpc_transport import GrpcTransport
     from garfield.transport.identity import Peer
 
     settings = cluster.settings
-    if name not in cluster.roles:
-        raise UnknownName("a node of this cluster", name, cluster.roles)
+    cluster.check_name(name)
     peers = {peer: Peer(cluster.nodes[peer], role) for peer, role in cluster.roles.items()}
-    transport = GrpcTransport(
+    transport = transport_of(settings)(
         name, peers, listen=listen or cluster.nodes[name], credentials=_credentials(cluster, name),
         insecure_ok=cluster.insecure,
     )  # fmt: skip
@@ -106,8 +118,8 @@ def run_node(
         else:
             run = partial(one_node.run_server, node, settings, tell, kept)
             _patiently(run, node, settings, tell)
-            if len(settings.server_names) > 1:
-                time.sleep(settings.give_up_s)
+        if isinstance(node, Worker) or len(settings.server_names) > 1:
+            time.sleep(settings.give_up_s)  # slower peers may still want our last vector
     finally:
         transport.close()
 
@@ -129,11 +141,7 @@ def _patiently(
 
 
 def _serve(worker: Worker, settings: Settings, tell: Sink) -> None:
-    try:
-        one_node.run_worker(worker, settings, tell)
-    except QuorumError:
-        if worker.step < settings.steps:
-            raise
+    one_node.run_worker(worker, settings, tell)
     tell({"event": "done", "node": worker.name, "step": worker.step})
 
 
@@ -182,9 +190,12 @@ def _underscored(table: Mapping[str, Any]) -> dict[str, Any]:
     return {name.replace("-", "_"): value for name, value in table.items()}
 
 
-def _check_nodes(path: Path, nodes: Mapping[str, Any], expected: list[str]) -> None:
+def _check_nodes(
+    path: Path, nodes: Mapping[str, Any], expected: list[str], excluded: Sequence[str]
+) -> None:
+    """Those that are excluded may still be listed."""
     for name, address in nodes.items():
-        if name not in expected:
+        if name not in expected and name not in excluded:
             raise UnknownName("a node that the settings speak of", name, expected)
         host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:

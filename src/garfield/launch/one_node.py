@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from garfield.launch import program
-from garfield.launch.assemble import Factory, torch_adapter
+from garfield.launch.assemble import Factory, new_adapter, settled
 from garfield.launch.checkpoint import Keeping
 from garfield.launch.events import Sink, WorkerReporter, account
 from garfield.launch.settings import Settings
@@ -24,26 +24,16 @@ def build(settings: Settings, name: str, transport: Transport, keeping: Keeping)
     return worker
 
 
-def use_threads(count: int) -> None:
-    """So that the nodes of one machine do not fight over its cores."""
-    import torch
-
-    from garfield.kernels import set_threads
-
-    torch.set_num_threads(count)
-    set_threads(count)
-
-
 def run_worker(worker: Worker, settings: Settings, tell: Sink) -> None:
-    """Until its servers have been silent for too long, or it is told to stop."""
+    """Until the last step, unless its servers are silent for too long, or it is told to stop."""
     reporter = WorkerReporter(tell, worker, total=settings.steps)
 
-    def never() -> bool:
+    def over() -> bool:
         reporter.after_step()
-        return False
+        return worker.step >= settings.steps
 
     try:
-        worker.serve(never)
+        worker.serve(over)
     except SystemExit:
         reporter.tell()
         raise
@@ -61,7 +51,9 @@ def run_server(server: Server, settings: Settings, tell: Sink, keeping: Keeping)
 
 def _factory(settings: Settings) -> Factory:
     return Factory(
-        settings,
-        lambda optimizer: torch_adapter(settings, optimizer=optimizer),
+        settled(settings),
+        lambda name, optimizer: new_adapter(
+            settings, settings.framework_of(name), optimizer=optimizer
+        ),
         {"waits": settings.waits},
     )

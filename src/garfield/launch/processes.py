@@ -1,8 +1,8 @@
 """Run every node of a training run as a process of this machine.
 
-A forkserver that has torch loaded forks the nodes, so ten of them start in the
-time of one. Nodes bind to a free port of the loopback each and tell the
-launcher; once all have, everybody gets the table of addresses.
+A forkserver that has the framework loaded forks the nodes, so ten of them start in the
+time of one. Each node listens where its link says and tells the launcher; once
+all have, everybody gets the table of addresses.
 """
 
 from __future__ import annotations
@@ -13,26 +13,25 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from typing import Literal
 
+from garfield.adapters.alike import Layout, check_layouts
 from garfield.core.errors import GarfieldError
 from garfield.launch.child import Started, run_node
 from garfield.launch.events import Event, Sink
+from garfield.launch.frameworks import preload_modules
+from garfield.launch.links import Kind, link
 from garfield.launch.settings import Settings
 
-START_S = 120.0  # importing torch on a busy machine
+START_S = 120.0  # importing torch or TensorFlow on a busy machine
 STOP_S = 5.0
-PRELOAD = [
-    "garfield.launch.forkserver_lifeline",
-    "torch",
-    "garfield.launch.one_node",
-    "garfield.transport.grpc_transport",
-]
+LIFELINE = "garfield.launch.forkserver_lifeline"
+PRELOAD = ["garfield.launch.one_node", "garfield.transport.grpc_transport"]
 
 
 @dataclass(frozen=True)
@@ -61,11 +60,17 @@ class _Child:
 class Processes:
     """The nodes of one run. Use as a context: leaving it ends every process."""
 
-    def __init__(self, settings: Settings, started: Started | None = None) -> None:
-        self.settings = settings.check()
+    def __init__(
+        self, settings: Settings, started: Started | None = None, *, by: Kind = "memory"
+    ) -> None:
+        self.settings = s = settings.check()
+        self._names = tuple(dict.fromkeys((*s.server_names, *s.worker_names)))
         self._started = started or Started()
+        self._by = by
+        self._open = ExitStack()
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(PRELOAD)
+        ahead = [LIFELINE, *preload_modules(s.frameworks), *PRELOAD]
+        self._context.set_forkserver_preload(ahead)
         self._children: dict[str, _Child] = {}
         self._sink: Sink = lambda event: None
 
@@ -82,22 +87,25 @@ class Processes:
 
     def start(self) -> None:
         """Start all nodes and tell each where the others are."""
-        s = self.settings
+        self._link = self._open.enter_context(link(self._by, self._names))
         resource_tracker.ensure_running()  # before: it would let interrupts through again
         with _interrupts_withheld():  # inherited: Ctrl-C is for the launcher to act on
             forkserver.ensure_running()
-        for name in dict.fromkeys((*s.server_names, *s.worker_names)):
+        for name in self._names:
             self._children[name] = self._spawn(name)
+        layouts: dict[str, Layout | None] = {}
         deadline = time.monotonic() + START_S
         while late := [name for name, child in self._children.items() if child.address is None]:
             for name, event in self._events(deadline - time.monotonic()):
                 if event["event"] == "address":
                     self._children[name].address = event["address"]
+                    layouts[name] = event["layout"]
             failed = [name for name in late if self._children[name].failure]
             if failed:
                 raise NodeFailed(f"{failed[0]} did not start: {self._children[failed[0]].failure}")
             if time.monotonic() > deadline:
                 raise NodeFailed(f"{', '.join(late)} did not start in {START_S:g} s.")
+        check_layouts({name: layouts[name] for name in self._children})  # a server's first
         for name in self._children:
             self._introduce(name)
 
@@ -133,6 +141,7 @@ class Processes:
                     child.process.kill()
                     child.process.join()
                 child.pipe.close()
+            self._open.close()
 
     def _hear_last_words(self) -> None:
         """Workers' accounts, complete only now."""
@@ -160,7 +169,7 @@ class Processes:
 
     def _spawn(self, name: str) -> _Child:
         ours, theirs = self._context.Pipe()
-        arguments = (asdict(self.settings), name, theirs, self._started)
+        arguments = (asdict(self.settings), name, theirs, self._link, self._started)
         process = self._context.Process(target=run_node, args=arguments, name=name, daemon=True)
         process.start()
         theirs.close()
