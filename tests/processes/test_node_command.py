@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ def make_certs(cluster):
 def test_four_processes_with_tls_train_together_whoever_starts_late(cluster, tmp_path):
     make_certs(cluster)
     nodes = {"server-0": cluster("server-0", "--out", "kept")}
-    nodes |= {name: cluster(name) for name in ("worker-0", "worker-1")}
+    nodes |= {name: cluster(name, "--out", f"of-{name}") for name in ("worker-0", "worker-1")}
     assert "listens on 127.0.0.1" in nodes["worker-1"].stdout.readline()
     nodes["worker-2"] = cluster("worker-2")  # the rule waits for all three
     told = {name: process.communicate(timeout=PATIENCE_S) for name, process in nodes.items()}
@@ -81,18 +82,38 @@ def test_four_processes_with_tls_train_together_whoever_starts_late(cluster, tmp
     rows = (tmp_path / "kept/metrics.jsonl").read_text().splitlines()
     assert sum(json.loads(row)["event"] == "step" for row in rows) == 20
     assert (tmp_path / "kept/checkpoints/server-0-00000020.npz").exists()
+    of_server = json.loads((tmp_path / "kept/summary.json").read_text())
+    assert (of_server["node"], of_server["role"], of_server["steps"]) == ("server-0", "server", 20)
+    assert of_server["accuracy"] > 0.5
+    assert of_server["bytes_received"] >= 20 * 3 * 4 * 4810
+    assert of_server["failed"] is None
+    of_worker = json.loads((tmp_path / "of-worker-0/summary.json").read_text())
+    assert (of_worker["role"], of_worker["steps"]) == ("worker", 20)
+    assert of_worker["breakdown"]["compute_s"] > 0
+    assert of_worker["accuracy"] is None
+    for kept in ("kept", "of-worker-0"):
+        assert 'gar = "median"' in (tmp_path / kept / "config.toml").read_text()
 
 
 @pytest.mark.slow
 def test_a_node_waits_for_the_others_and_ends_when_told_to(cluster):
     make_certs(cluster)
-    process = cluster("worker-0")
+    process = cluster("worker-0", "--out", "kept")
     assert "listens" in process.stdout.readline()
     assert "worker-0 got 0 of 1 models for step 0" in process.stdout.readline()  # after give_up_s
+    time.sleep(0.5)  # until it asks again
     os.kill(process.pid, signal.SIGTERM)
     out, err = process.communicate(timeout=20)
     assert (process.returncode, err) == (0, "")
     assert "Traceback" not in out
+    summary = json.loads((cluster.path.parent / "kept/summary.json").read_text())
+    assert summary["interrupted"]
+    assert summary["liars"]["server-0"]["reason"] == "connection refused"
+    again = cluster("worker-0", "--resume", "kept")
+    assert "listens" in again.stdout.readline()
+    os.kill(again.pid, signal.SIGTERM)
+    again.communicate(timeout=20)
+    assert again.returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -104,6 +125,9 @@ def test_a_node_waits_for_the_others_and_ends_when_told_to(cluster):
         ("[nodes]", "[noses]", "Did you mean nodes?"),
         ("workers = 3", "workers = 4", "does not say where these listen: worker-3"),
         ('worker-1 = "127.0.0.1:', 'worker-1 = "', "needs an address like"),
+        ("workers = 3", "workers = 3\nf-workers = 2", "median needs n >= 5 inputs"),
+        ('gar = "median"', 'gar = "medain"', "Did you mean median?"),
+        ("workers = 3", 'workers = 3\nexclude = ["worker-7"]', "Did you mean worker-"),
     ],
 )
 def test_a_cluster_file_with_mistakes_is_refused(cluster, old, new, message):
@@ -116,6 +140,76 @@ def test_a_cluster_file_with_mistakes_is_refused(cluster, old, new, message):
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2
     assert message in done.stderr
+
+
+def test_missing_data_are_named_with_the_way_to_get_them_and_nothing_is_written(cluster):
+    from typer.testing import CliRunner
+
+    from garfield.cli.app import app
+
+    text = cluster.path.read_text().replace('tls = "certs"\n', "")
+    text = text.replace('"digits_mlp"', '"mnist_cnn"')
+    cluster.path.write_text(text.replace('"digits"', '"mnist"\ndata-dir = "/nowhere"'))
+    kept = cluster.path.parent / "kept"
+    words = ["node", "--cluster", str(cluster.path), "--name", "worker-0", "--out", str(kept)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert "garfield data fetch mnist" in done.stderr
+    assert not kept.exists()
+
+
+def test_two_nodes_at_one_address_are_refused(cluster):
+    from garfield.core.errors import ConfigError
+    from garfield.launch.cluster import read_cluster
+
+    text = cluster.path.read_text()
+    ports = [row.rpartition(":")[2].strip('"') for row in text.splitlines() if "127.0.0.1" in row]
+    cluster.path.write_text(text.replace(ports[2], ports[1]))
+    with pytest.raises(ConfigError, match=f"two nodes cannot both listen on 127.0.0.1:{ports[1]}"):
+        read_cluster(cluster.path)
+
+
+def test_a_certificate_of_another_role_or_name_is_refused_and_nothing_is_written(cluster):
+    from typer.testing import CliRunner
+
+    from garfield.cli.app import app
+    from garfield.transport.certs import make
+
+    certs = cluster.path.parent / "certs"
+    make(certs, {"worker-0": "server", "worker-1": "worker"})
+    (certs / "worker-2.pem").write_bytes((certs / "worker-1.pem").read_bytes())
+    (certs / "worker-2.key").write_bytes((certs / "worker-1.key").read_bytes())
+    for name, message in (
+        ("worker-0", "says that it is a server, and in this cluster it is a worker"),
+        ("worker-2", "worker-2.pem is the certificate of worker-1"),
+    ):
+        words = ["node", "--cluster", str(cluster.path), "--name", name]
+        done = CliRunner().invoke(app, [*words, "--out", str(certs.parent / "kept")])
+        assert done.exit_code == 2
+        assert message in done.stderr
+        assert not (certs.parent / "kept").exists()
+
+
+def test_a_node_that_joins_later_gets_its_certificate_from_the_same_authority(cluster):
+    from typer.testing import CliRunner
+
+    from garfield.cli.app import app
+
+    make_certs(cluster)
+    certs = cluster.path.parent / "certs"
+    before = {path.name: path.read_bytes() for path in certs.iterdir()}
+    text = cluster.path.read_text().replace("workers = 3", "workers = 4")
+    cluster.path.write_text(text + '\nworker-3 = "127.0.0.1:1"\n')
+    done = CliRunner().invoke(app, ["certs", "--cluster", str(cluster.path), "--add"])
+    assert done.exit_code == 0, done.output
+    assert "for worker-3." in done.stdout
+    after = {path.name: path.read_bytes() for path in certs.iterdir()}
+    assert set(after) - set(before) == {"worker-3.pem", "worker-3.key"}
+    assert before.items() <= after.items()
+    words = ["certs", "--out", str(certs), "--names", "worker-3", "--add"]
+    assert "has " in CliRunner().invoke(app, words).stderr
+    again = CliRunner().invoke(app, ["certs", "--cluster", str(cluster.path)])
+    assert "garfield certs --add" in again.stderr
 
 
 def test_wrong_names_and_certificates_are_refused(cluster):

@@ -120,6 +120,23 @@ def test_ctrl_c_ends_all_nodes_and_keeps_what_was_learnt(garfield, tmp_path):
     assert again["resumed_at"][0] >= summary["steps"] - 1
 
 
+@pytest.mark.slow
+def test_a_second_ctrl_c_does_not_wait_for_a_node_that_will_not_end(garfield, tmp_path):
+    process = garfield(*SMALL, "--steps", 100_000, "--out", "x")
+    nodes = _nodes(process, tmp_path / "x", garfield.seen)
+    frozen = nodes[-1]
+    os.kill(frozen, signal.SIGSTOP)  # polite requests do not reach it
+    os.killpg(process.pid, signal.SIGINT)
+    until(lambda: not set(alive(nodes)) - {frozen})  # for this one the launcher waits five seconds
+    os.killpg(process.pid, signal.SIGINT)
+    until(lambda: not alive(nodes), 2)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    until(lambda: not alive(garfield.seen), 10)
+    assert json.loads((tmp_path / "x/summary.json").read_text())["interrupted"]
+
+
 def test_ctrl_c_while_starting_is_quiet_too(garfield, tmp_path):
     process = garfield(*SMALL, "--steps", 100_000, "--out", "x")
     nodes = until(lambda: family(process))
@@ -187,6 +204,15 @@ def test_a_users_own_rule_is_known_to_every_node(garfield, tmp_path):
     )
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
+    assert f'load = ["{tmp_path}/mine.py"]' in (tmp_path / "x/config.toml").read_text()
+    again = garfield("--resume", "x", "--steps", 4)  # which loads it by itself
+    _, err = again.communicate(timeout=PATIENCE_S)
+    assert again.returncode == 0, err
+    (tmp_path / "mine.py").unlink()
+    lost = garfield("--resume", "x", "--steps", 6)
+    _, err = lost.communicate(timeout=PATIENCE_S)
+    assert lost.returncode == 2
+    assert "mine.py is none or is not there" in err
 
 
 @pytest.mark.slow

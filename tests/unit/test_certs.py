@@ -7,7 +7,7 @@ import pytest
 from cryptography import x509
 
 from garfield.core.errors import ConfigError
-from garfield.transport.certs import load, make
+from garfield.transport.certs import add, load, make
 from garfield.transport.identity import Identity, from_dns_names
 
 NODES = {"server-0": "server", "worker-0": "worker", "worker-1": "worker"}
@@ -93,6 +93,43 @@ def test_an_authority_is_never_overwritten(made):
     with pytest.raises(ConfigError, match="holds an authority already"):
         make(made, NODES)
     assert (made / "ca.key").read_bytes() == before
+
+
+def test_a_node_that_joins_gets_a_certificate_and_the_others_keep_theirs(made):
+    before = {path.name: path.read_bytes() for path in made.iterdir()}
+    add(made, {"worker-2": "worker"})
+    assert load(made, "worker-2").identity == Identity("worker-2", "worker")
+    assert stat.S_IMODE((made / "worker-2.key").stat().st_mode) == 0o600
+    for name, content in before.items():
+        assert (made / name).read_bytes() == content
+    assert len(list(made.iterdir())) == len(before) + 2
+
+
+def test_one_that_has_a_certificate_keeps_it_and_nobody_gets_one(made):
+    before = (made / "worker-1.pem").read_bytes()
+    with pytest.raises(ConfigError, match=r"worker-1 has .*worker-1.pem already.*Remove it first"):
+        add(made, {"worker-2": "worker", "worker-1": "worker"})
+    assert (made / "worker-1.pem").read_bytes() == before
+    assert not (made / "worker-2.pem").exists()
+
+
+def test_what_is_added_does_not_outlive_its_authority(tmp_path):
+    now = datetime(2030, 1, 1, tzinfo=timezone.utc)
+    make(tmp_path, NODES, valid_days=10, now=now)
+    end = add(tmp_path, {"worker-2": "worker"}, valid_days=365, now=now + timedelta(days=9))
+    assert end == now + timedelta(days=10)
+    with pytest.raises(ConfigError, match="expired"):
+        add(tmp_path, {"worker-3": "worker"}, now=now + timedelta(days=11))
+
+
+def test_nothing_can_be_added_without_the_authoritys_own_key(made, tmp_path):
+    make(tmp_path / "others", NODES)
+    (made / "ca.key").write_bytes((tmp_path / "others" / "ca.key").read_bytes())
+    with pytest.raises(ConfigError, match=r"ca.key and ca.pem .* are no pair"):
+        add(made, {"worker-2": "worker"})
+    (made / "ca.key").unlink()
+    with pytest.raises(ConfigError, match=r"ca.key cannot be read"):
+        add(made, {"worker-2": "worker"})
 
 
 @pytest.mark.parametrize(

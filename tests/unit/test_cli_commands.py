@@ -12,6 +12,7 @@ from garfield.attacks import ATTACKS
 from garfield.cli.app import app
 from garfield.cli.shared import names
 from garfield.gars import GARS
+from garfield.nodes.byzantine import BEHAVIOURS
 from garfield.report import machine
 
 
@@ -113,14 +114,14 @@ def test_an_error_in_a_loaded_file_is_told_with_its_line(run, tmp_path):
 
 def test_rules_and_attacks_list_every_name(run):
     assert all(name in run("rules").stdout for name in GARS)
-    assert all(name in run("attacks").stdout for name in ATTACKS)
+    assert all(name in run("attacks").stdout for name in (*ATTACKS, *BEHAVIOURS))
     rules = _json(run("rules", "--json"))
     assert [rule["name"] for rule in rules] == list(GARS)
     assert {"needs", "cost", "choose", "robust"} <= set(rules[0])
     attacks = _json(run("attacks", "--json"))
-    assert {alias for attack in attacks for alias in (attack["name"], *attack["aliases"])} == set(
-        ATTACKS
-    )
+    assert {alias for attack in attacks for alias in (attack["name"], *attack["aliases"])} == {
+        *ATTACKS, *BEHAVIOURS,
+    }  # fmt: skip
 
 
 # -- advise ---------------------------------------------------------------------------------------

@@ -1,14 +1,17 @@
 """What events add up to."""
 
+import io
 import json
 
 import pytest
+from rich.console import Console
 
 from garfield.report import plots
 from garfield.report.live import Status, counted, line
 from garfield.report.run_directory import RunDirectory
 from garfield.report.story import Cast, read, standing
 from garfield.report.summary import summarise
+from garfield.report.summary_table import summary_table
 
 CAST = Cast(["server-0", "server-1"], ["worker-0", "worker-1", "worker-2"], ["worker-2"])
 
@@ -54,20 +57,76 @@ def test_a_resumed_run_adds_up_and_forgets_what_was_done_again():
 
 
 def test_left_out_silent_and_lying_peers_are_told_apart():
-    silences = {"worker-1": 2, "worker-2": 3, "server-1": 1}
-    reasons = {"worker-1": "no answer in 10 s", "worker-2": "not finite", "server-1": "gone, now 9"}
-    events = [step(n, n, silences=silences, reasons=reasons) for n in (1, 2, 3)]
+    faults = {
+        "worker-1": {"no answer in 10 s": 2},
+        "worker-2": {"no answer in 10 s": 4, "not finite": 3},
+        "server-1": {"gone, now 9": 1},
+    }
+    events = [step(n, n, faults=faults) for n in (1, 2, 3)]
     found = summarise(read(events, CAST))
     assert found["left_out"] == {"worker-2": 3}
+    silent = {"no answer in 10 s": 2}
+    lied = {"not finite": 3, "no answer in 10 s": 4}
+    told_by = {"witnesses": ["server-0"]}
     assert found["liars"] == {
-        "worker-1": {"kind": "silent", "times": 2, "reason": "no answer in 10 s"},
-        "worker-2": {"kind": "lied", "times": 3, "reason": "not finite"},
-    }
+        "worker-1": {"kind": "silent", "times": 2, "reason": "no answer in 10 s",
+                     "reasons": silent, **told_by},
+        "worker-2": {"kind": "lied", "times": 7, "reason": "not finite", "reasons": lied,
+                     **told_by},
+    }  # fmt: skip
+    assert list(found["liars"]["worker-2"]["reasons"]) == list(lied)  # the proof comes first
 
 
-def test_what_liars_say_of_others_is_not_believed():
-    slander = {"silences": {"worker-0": 9}, "reasons": {"worker-0": "not finite"}}
+def test_one_honest_witness_with_proof_is_enough():
+    slow = {"worker-1": {"no answer in 10 s": 9}}
+    proof = {"worker-1": {"sent 3 of 40 bytes": 1, "no answer in 10 s": 2}}
+    events = [step(1, 1.0, faults=slow), step(1, 1.0, "server-1", faults=proof)]
+    liar = summarise(read(events, CAST))["liars"]["worker-1"]
+    assert (liar["kind"], liar["times"]) == ("lied", 10)
+    assert liar["witnesses"] == ["server-0", "server-1"]
+
+
+def test_counts_of_a_resumed_run_add_up():
+    faults = {"worker-1": {"not finite": 2}}
+    events = [step(1, 1.0, faults=faults), {"event": "resumed", "step": 1}]
+    events += [step(2, 1.0, faults=faults), step(3, 2.0, faults=faults)]
+    assert summarise(read(events, CAST))["liars"]["worker-1"]["times"] == 4
+
+
+@pytest.mark.parametrize(
+    ("reason", "proof"),
+    [
+        ("sent 4 of 40 bytes", True),  # and said that this was all
+        ("sent 4 of 40 bytes in 10 s", False),  # a slow link does that
+        ("sent 4 of 40 datagrams in 10 s", False),
+        ("stalled, sent 0 of 40 datagrams", False),
+        ("answered in a way that nobody asked for", True),
+        ("connection lost, sent 4 of 40 bytes", False),
+        ("stalled for 5 s, sent 0 of 40 bytes", False),
+        ("sent step 3.0 instead of 4.0", True),
+        ("its certificate names another", True),
+        ("too slow", False),
+    ],
+)
+def test_only_what_no_honest_node_does_is_proof(reason, proof):
+    events = [step(1, 1.0, faults={"worker-1": {reason: 1}})]
+    kind = summarise(read(events, CAST))["liars"]["worker-1"]["kind"]
+    assert kind == ("lied" if proof else "silent")
+
+
+def test_gradients_of_a_model_that_diverged_prove_nothing():
+    faults = {"worker-0": {"not finite": 1}}
+    diverged = {"event": "diverged", "node": "server-0", "step": 2, "error": "diverged"}
+    events = [step(1, 1.0, faults=faults)]
+    assert summarise(read(events, CAST))["liars"]["worker-0"]["kind"] == "lied"
+    found = summarise(read([*events, diverged], CAST))["liars"]["worker-0"]
+    assert found["kind"] == "silent"
+
+
+def test_what_liars_and_strangers_say_of_others_is_not_believed():
+    slander = {"faults": {"worker-0": {"not finite": 9}}}
     events = [step(1, 1.0), {**worker("worker-2", 1, 0.1), **slander}]
+    events += [{**worker("worker-9", 1, 0.1), **slander}]
     assert summarise(read(events, CAST))["liars"] == {}
 
 
@@ -134,3 +193,14 @@ def test_the_line_of_an_evaluation():
 
 def test_many_names_are_cut_short():
     assert counted({"a": 3, "b": 2, "c": 1}, 4, most=2) == "a 3×, b 2× and 1 others of 4"
+
+
+def test_the_final_table_names_liars_with_counts_and_reasons():
+    faults = {"worker-1": {"not finite": 3, "no answer in 10 s": 4}, "worker-0": {"too slow": 2}}
+    summary = summarise(read([step(1, 1.0, faults=faults)], CAST))
+    out = Console(width=120, file=io.StringIO())
+    out.print(summary_table({**summary, "total_steps": 1, "excluded": ["worker-9"]}))
+    rows = {row.split()[0]: row for row in out.file.getvalue().splitlines() if row.strip()}
+    assert "worker-1 7× (3× not finite, 4× no answer in 10 s)" in rows["lied"]
+    assert "worker-0 2× (too slow)" in rows["silent"]
+    assert "worker-9" in rows["excluded"]

@@ -23,17 +23,28 @@ def certs(
         Path | None, typer.Option(metavar="DIR", help="Where to. (tls of the cluster's file)")
     ] = None,
     days: Annotated[float, typer.Option(help="How long they are valid.")] = 365.0,
+    more: Annotated[
+        bool, typer.Option("--add", help="Add nodes to the authority there; others stay as is.")
+    ] = False,
 ) -> None:
     """Make certificates, so that nobody can pose as a node of the cluster.
 
     Each machine gets ca.pem and its own node's .pem and .key. ca.key can make new nodes: it
-    stays where it was made.
+    stays where it was made. With --add, nodes that join later get theirs from it; of a
+    cluster's file, those that have none yet.
     """
-    from garfield.transport.certs import make
+    from garfield.transport.certs import add, make
 
     roles, directory = _wanted(cluster, node_names, out)
-    make(directory, roles, valid_days=days)
-    typer.echo(f"{len(roles)} certificates and their authority are in {directory}/.")
+    if more:
+        if cluster is not None:
+            roles = {n: role for n, role in roles.items() if not (directory / f"{n}.pem").exists()}
+        until = add(directory, roles, valid_days=days)
+        made = ", ".join(roles) or "nobody: all have one"
+        typer.echo(f"New certificates in {directory}/, until {until:%Y-%m-%d}, for {made}.")
+    else:
+        make(directory, roles, valid_days=days)
+        typer.echo(f"{len(roles)} certificates and their authority are in {directory}/.")
     typer.echo("Give each machine ca.pem and the .pem and .key of its own nodes; keep ca.key here.")
 
 

@@ -35,6 +35,7 @@ def rules(as_json: AsJson = False) -> None:
 def attacks(as_json: AsJson = False) -> None:
     """List the attacks: what the attacker knows, and what it sends."""
     from garfield.attacks import ATTACKS
+    from garfield.nodes.byzantine import BEHAVIOURS
     from garfield.report.tables import aliases, attacks_table, formula
 
     if as_json:
@@ -50,6 +51,10 @@ def attacks(as_json: AsJson = False) -> None:
                 for name, attack in ATTACKS.items()
                 if name == attack.name
             ]
+            + [
+                {"name": name, "knows": "own", "kind": "node", "formula": what, "aliases": []}
+                for name, what in BEHAVIOURS.items()
+            ]
         )
         return
-    console().print(attacks_table(ATTACKS))
+    console().print(attacks_table(ATTACKS, BEHAVIOURS))

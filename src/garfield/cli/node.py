@@ -6,16 +6,13 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from garfield.launch.checkpoint import Keeping
-    from garfield.launch.cluster import Cluster
-    from garfield.report.run_directory import RunDirectory
+    from garfield.launch.node_record import Record
 
 _WORKERS_SPEAK_EVERY_S = 5.0
 
@@ -30,10 +27,12 @@ def node(
         typer.Option(metavar="HOST:PORT", help="Where to listen, if not where peers connect to."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep metrics and checkpoints of a server.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep metrics, a summary and checkpoints there."),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Go on from a server's checkpoints there.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Go on with what is kept there."),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="For computing. (all cores of the machine)")
@@ -41,25 +40,24 @@ def node(
 ) -> None:
     """Run one node of a cluster; the others may be there already, or come later.
 
-    A server ends when its last step is done, a worker when its servers have been silent for
-    give_up_s after that. One that is started again catches up with its peers. SIGTERM ends a
-    node in good order. Exit codes: 0 done or told to end, 1 peers failed it, 2 a setting is
-    wrong.
+    A server that is alone ends when its last step is done, every other node give_up_s later:
+    slower peers may still want its last vector. One that is started again catches up with its
+    peers. SIGTERM ends a node in good order. With --out it leaves its settings, metrics and a
+    summary of what it knows. Exit codes: 0 done or told to end, 1 peers failed it, 2 a setting
+    is wrong.
     """
     from garfield.launch.cluster import read_cluster, run_node
-    from garfield.launch.one_node import use_threads
+    from garfield.launch.frameworks import use_threads
+    from garfield.launch.node_record import Record
 
     found = read_cluster(cluster)
-    directory, keeping = _kept(found, name, out, resume)
+    found.check_name(name)
     if threads is not None:
-        use_threads(threads)
-    printer = Printer(found.settings.steps, directory)
+        use_threads(threads, [found.settings.framework_of(name)])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    try:
-        run_node(found, name, printer.tell, listen=listen, keeping=keeping)
-    finally:
-        if directory is not None:
-            directory.__exit__()
+    with Record(found, name, out, resume) as record:
+        printer = Printer(found.settings.steps, record)
+        run_node(found, name, printer.tell, listen=listen, keeping=record.keeping)
     if printer.diverged:
         raise typer.Exit(1)
 
@@ -67,16 +65,15 @@ def node(
 class Printer:
     """Events as lines, not too many of them."""
 
-    def __init__(self, total: int, directory: RunDirectory | None) -> None:
-        self._total, self._directory = total, directory
+    def __init__(self, total: int, record: Record) -> None:
+        self._total, self._record = total, record
         self._spoke_at = time.monotonic()
         self.diverged = False
 
     def tell(self, event: Mapping[str, Any]) -> None:
         from garfield.launch.cluster import line
 
-        if self._directory is not None:
-            self._directory.record(event)
+        self._record.tell(event)
         self.diverged |= event["event"] == "diverged"
         if event["event"] == "worker":
             often = time.monotonic() - self._spoke_at < _WORKERS_SPEAK_EVERY_S
@@ -86,26 +83,3 @@ class Printer:
         text = line(event, self._total)
         if text is not None:
             typer.echo(text)
-
-
-def _kept(
-    cluster: Cluster, name: str, out: Path | None, resume: Path | None
-) -> tuple[RunDirectory | None, Keeping | None]:
-    """Where a server's record goes, and where it goes on from."""
-    from garfield.launch.checkpoint import Keeping
-    from garfield.report.run_directory import RunDirectory
-
-    path = resume or out
-    if path is None or name not in cluster.settings.server_names:
-        return None, None
-    directory = RunDirectory(path)
-    keeping = Keeping(directory.checkpoints)
-    if resume is None:
-        directory.check_new()
-    else:
-        directory.check_old()
-        keeping = keeping.resumed([name], [name])
-    directory.open(asdict(cluster.settings))
-    if keeping.step:
-        directory.record({"event": "resumed", "step": keeping.step})
-    return directory, keeping

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,13 +31,14 @@ def train(
         Path | None, typer.Option(metavar="DIR", help="Go on with the run kept there.")
     ] = None,
     threads: Annotated[
-        int,
+        int | None,
         typer.Option(
             min=1,
-            help="Of each process; more than one pays for large models. (1)",
+            help="Of each process; more than one pays for large models. "
+            "(1; all cores with --simulate)",
             show_default=False,
         ),
-    ] = 1,
+    ] = None,
     as_json: AsJson = False,
     **flags: Any,
 ) -> None:
@@ -60,6 +62,7 @@ def train(
     else:
         directory = RunDirectory(resume)
         keeping = resumption(settings, directory, base)
+    threads = threads or ((os.cpu_count() or 1) if settings.simulate else 1)
     ended = train(settings, directory, view_of(settings), keeping=keeping, threads=threads)
     show(ended, directory.path, as_json)
 
@@ -108,13 +111,21 @@ def show(ended: Ended, path: Path, as_json: bool) -> None:
 def _base(config: Path | None, resume: Path | None) -> Settings:
     """Defaults, then what a file says: of the run that is resumed, or the one given."""
     from garfield.core.errors import ConfigError
-    from garfield.launch.settings import Settings, read_toml
+    from garfield.launch.settings import Settings
     from garfield.report.run_directory import RunDirectory
 
     if resume is None:
-        return Settings() if config is None else Settings().updated(**read_toml(config))
+        return Settings() if config is None else _read(config)
     if config is not None:
         raise ConfigError("--resume takes its settings from the run itself: leave --config away.")
     directory = RunDirectory(resume)
     directory.check_old()
-    return Settings().updated(**read_toml(directory.config))
+    return _read(directory.config)
+
+
+def _read(path: Path) -> Settings:
+    """Settings of a file, and the user's own files that it names."""
+    from garfield.launch.settings import Settings, read_toml
+    from garfield.launch.user_files import without_files
+
+    return Settings().updated(**without_files(read_toml(path), path.parent))

@@ -1,7 +1,7 @@
 """What nodes have to tell: flat records, each fit for a line of JSON.
 
 A server tells of every step, a worker now and then and after its last one. Sums
-(seconds, bytes, silences) run from the node's start, so that the last record of
+(seconds, bytes, faults) run from the node's start, so that the last record of
 a node holds them all, also when the run was cut short.
 """
 
@@ -76,18 +76,17 @@ class WorkerReporter:
     def tell(self) -> None:
         event = {"event": "worker", "node": self._worker.name, "step": self._worker.step}
         computing = {"computed": self._computed, "compute_s": self._compute_s}
-        self._sink({**event, **computing, **account(self._worker)})
+        self._sink({**event, **computing, **account(self._worker), **self._worker.tells()})
 
 
 def account(node: Node) -> dict[str, Any]:
-    """What a node has sent and received, and who kept silent to it."""
+    """What a node has sent and received, and who failed it, how often and why."""
     told: dict[str, Any] = {
         "bytes_sent": getattr(node.transport, "bytes_sent", 0),
         "bytes_received": getattr(node.transport, "bytes_received", 0),
     }
-    if node.account.silences:
-        told["silences"] = dict(node.account.silences)
-        told["reasons"] = dict(node.account.reasons)
+    if faults := node.account.faults:
+        told["faults"] = faults
     return told
 
 
@@ -95,7 +94,9 @@ def _trust(server: Server, run: Run) -> dict[str, Any]:
     if run.explained is None or server.heard is None:
         return {}
     names, trusted = server.heard.names, run.explained.trusted
+    filled = {name: float(holes.missing.mean()) for name, holes in server.heard.holes.items()}
     return {
+        **({"filled": filled} if filled else {}),
         "gradients": sum(row is not None for row in server.heard.rows),
         "trusted": None if trusted is None else [names[i] for i in trusted],
         "set_aside": {names[i]: why for i, why in run.explained.set_aside.items()},

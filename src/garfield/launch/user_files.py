@@ -1,11 +1,17 @@
-"""Users' own files: imported, so that what they register is known by name, in every node too."""
+"""Users' own files: imported, so that what they register is known by name, in every node too.
+
+They are named by --load, or by `load` in a file of settings: `load = ["mine.py"]`, beside
+that file. A run's config.toml records them, so a resumed run has them again.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from garfield.core.errors import ConfigError
 
@@ -17,10 +23,28 @@ def loaded() -> tuple[Path, ...]:
     return tuple(_loaded)
 
 
+def recorded() -> dict[str, list[str]]:
+    """For a run's config.toml: empty if nothing was loaded."""
+    return {"load": [str(path) for path in _loaded]} if _loaded else {}
+
+
+def without_files(content: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """Settings without their `load`, whose files are loaded: paths start from `base`."""
+    rest = dict(content)
+    files = rest.pop("load", [])
+    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+        raise ConfigError(f'load must be a list of Python files, as ["mine.py"], got {files!r}.')
+    for file in files:
+        load(base / file)
+    return rest
+
+
 def load(path: Path) -> None:
-    """Import a Python file by its path; an error in it is told with its line."""
+    """Import a Python file by its path, once; an error in it is told with its line."""
+    if path.absolute() in _loaded:
+        return
     if path.suffix != ".py" or not path.is_file():
-        raise ConfigError(f"--load takes a Python file, and {path} is none.")
+        raise ConfigError(f"--load takes a Python file, and {path} is none or is not there.")
     name = f"garfield_user_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None  # the suffix was checked

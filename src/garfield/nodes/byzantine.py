@@ -2,33 +2,40 @@
 
 The honest code is unchanged. A lie is made up when the honest vector is
 published, from what the attack may know; `answer` then says it, to everybody
-alike or, for an attack that equivocates, differently to each asker.
+alike or, for one that equivocates, differently to each asker.
+
+Equivocation is noise, a fresh one for each asker, or with equivocate(attack=lie)
+any other attack at a strength of each asker's own: own + s · (lie − own), s drawn
+from [0.5, 1.5]; a lie that is silence is then kept from about half of the askers.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from zlib import crc32
 
 import numpy as np
 
 from garfield.attacks import ATTACKS, Attack, View
-from garfield.core.errors import UnknownName
+from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.naming import parse_call
 from garfield.nodes.outbox import Outbox
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
 from garfield.transport.contract import Answer, Key, NotYet, Payload, Ready
 
-Behaviour = Literal["stall", "drip", "wrong-shape", "equivocate"]
+Behaviour = Literal["silence", "stall", "drip", "wrong-shape", "equivocate"]
 BEHAVIOURS: dict[str, str] = {
-    "stall": "takes every request and never answers",
+    "silence": "never says anything, as a machine that is off",
+    "stall": "begins every answer, and stops after its header",
     "drip": "answers at 8 kbit/s",
     "wrong-shape": "sends half of the vector",
-    "equivocate": "tells every asker a different lie",
+    "equivocate": "tells every asker a different lie: noise, or as in equivocate(attack=reverse)",
 }
+STALL_BPS = 1e-3
 DRIP_BPS = 8_000.0
 
 Spy = Callable[[Key, int], "np.ndarray[Any, Any] | None"]
@@ -55,13 +62,28 @@ class Plan:
 
 
 def parse_plan(text: str, **known: Any) -> Plan:
-    """A plan from "reverse", "reverse(factor=-10)" or a behaviour such as "stall"."""
+    """A plan from "reverse", "reverse(factor=-10)", "stall" or "equivocate(attack=reverse)"."""
+    behaviour, bracket, inside = text.strip().partition("(")
+    if behaviour == "equivocate" and bracket:
+        base = _BASE.fullmatch(inside)
+        if base is None:
+            raise ConfigError(f"{text} is not understood. Write it like {_EQUIVOCATE}.")
+        plan = parse_plan(base["lie"], **known)
+        if plan.behaviour is not None:
+            raise ConfigError(f"{text}: equivocate takes an attack on vectors, as {_EQUIVOCATE}.")
+        return replace(plan, behaviour="equivocate")
     name, params = parse_call(text, example="reverse(factor=-10)")
     if name in BEHAVIOURS:
+        if params:
+            raise ConfigError(f"{name} has no parameters, got {', '.join(params)}.")
         return Plan(behaviour=name, **known)  # type: ignore[arg-type]  # one of its literals
     if name not in ATTACKS:
         raise UnknownName("an attack", name, [*ATTACKS, *BEHAVIOURS])
     return Plan(attack=ATTACKS[name].bind(**params), **known)
+
+
+_EQUIVOCATE = "equivocate(attack=reverse(factor=-10))"
+_BASE = re.compile(r"""\s*attack\s*=\s*(["']?)(?P<lie>.+)\1\s*\)\s*""")
 
 
 class LyingOutbox(Outbox):
@@ -74,27 +96,43 @@ class LyingOutbox(Outbox):
         """Whose it is: a node does not lie to itself."""
         self._lies: dict[Key, Payload | None] = {}
 
-    def publish(self, key: Key, vector: Payload) -> None:
+    def publish(self, key: Key, vector: Payload, *, copy: bool = True) -> None:
         self._lies = {k: lie for k, lie in self._lies.items() if k.step > key.step - self._kept}
         self._lies[key] = self._lie(key, vector)
-        super().publish(key, vector)
+        super().publish(key, vector, copy=copy)
 
     def answer(self, asker: str, key: Key) -> Answer:
         truth = super().answer(asker, key)
-        if not isinstance(truth, Ready) or asker == self.name:
+        if asker == self.name:
+            return truth
+        if self.plan.behaviour == "silence":
+            return NotYet()
+        if not isinstance(truth, Ready):
             return truth
         match self.plan.behaviour:
             case "stall":
-                return NotYet()
+                return Ready(truth.payload, pace_bps=STALL_BPS)
             case "drip":
                 return Ready(truth.payload, pace_bps=DRIP_BPS)
             case "wrong-shape":
                 return Ready(truth.payload[: len(truth.payload) // 2])
             case "equivocate":
-                noise = self.plan.rng(key, asker).standard_normal(len(truth.payload))
-                return Ready(noise.astype(np.float32))
+                return self._equivocation(asker, key, np.asarray(truth.payload))
         lie = self._lies.get(key)
         return NotYet() if lie is None else Ready(lie)
+
+    def _equivocation(self, asker: str, key: Key, truth: Payload) -> Answer:
+        rng = self.plan.rng(key, asker)
+        if self.plan.attack is None:
+            return Ready(rng.standard_normal(len(truth)).astype(key.dtype))
+        strength, lie = rng.uniform(0.5, 1.5), self._lies.get(key)
+        if lie is None:
+            return NotYet() if strength < 1 else Ready(truth)
+        largest = float(np.finfo(key.dtype).max)
+        with np.errstate(over="ignore", invalid="ignore"):  # the lie may be infinite, and stays so
+            said = truth + strength * (lie.astype(np.float64) - truth)
+        said = np.where(np.isfinite(lie), np.clip(said, -largest, largest), lie)
+        return Ready(said.astype(key.dtype))
 
     def _lie(self, key: Key, vector: Payload) -> Payload | None:
         plan = self.plan
@@ -109,7 +147,7 @@ class LyingOutbox(Outbox):
         lie = plan.attack(view)
         if lie is None:
             return None
-        lie = np.asarray(lie, dtype=np.float32)
+        lie = np.asarray(lie, dtype=key.dtype)
         lie.setflags(write=False)
         return lie
 

@@ -69,7 +69,7 @@ _WANTED = (
     (("torch",), "torch tensors, GPUs, `garfield train`", "pip install 'garfield[torch]'"),
     (
         ("tensorflow", "tensorflow-cpu", "tensorflow-macos"),
-        "tensorflow tensors",
+        "tensorflow tensors, Keras models, `garfield train --framework tensorflow`",
         "pip install 'garfield[tensorflow]'",
     ),
     (

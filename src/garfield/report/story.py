@@ -6,6 +6,7 @@ servers, the honest one that came farthest tells the story.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -13,7 +14,9 @@ from typing import Any, Literal, TypeAlias
 from garfield.report.run_directory import Event
 
 NOT_NEEDED = "not needed"  # garfield.transport's word for a reply that was cancelled
-_MALFORMED = ("sent ", "not finite", "garbage", "says ", "has a ticket", "its certificate")
+NOT_FINITE = "not finite"  # likewise
+_MALFORMED = ("sent ", "answered ", NOT_FINITE, "garbage", "says ", "its certificate")
+_IN_TIME = re.compile(r"sent \d+ of \d+ \w+ in ")  # all of them good, and then time was up
 
 Standing: TypeAlias = Literal["trusted", "left out", "heard", "silent", "not needed"]
 """Of a worker in a step. Heard: the rule decides per coordinate, so it leaves nobody out."""
@@ -30,6 +33,11 @@ class Cast:
     @property
     def honest_servers(self) -> list[str]:
         return [name for name in self.servers if name not in self.liars]
+
+    @property
+    def honest(self) -> frozenset[str]:
+        """Whose word counts."""
+        return frozenset((*self.servers, *self.workers)).difference(self.liars)
 
 
 @dataclass(frozen=True)
@@ -65,10 +73,10 @@ class Story:
     parts: Sequence[Part]
 
     def narrator(self, part: Part) -> str:
-        """The honest server that came farthest; the first of those."""
+        """The honest server that came farthest; the first of those. A worker alone has none."""
         last = {e["node"]: int(e["step"]) for e in part.events if e["event"] == "step"}
         honest = self.cast.honest_servers
-        return max(honest, key=lambda name: (last.get(name, -1), -honest.index(name)))
+        return max(honest, key=lambda name: (last.get(name, -1), -honest.index(name)), default="")
 
     @property
     def steps(self) -> list[Event]:
@@ -130,9 +138,9 @@ def standing(event: Event, worker: str) -> Standing:
 
 def is_proof(reason: str) -> bool:
     """No honest node says such a thing, however slow or far away it is."""
-    return reason.startswith(_MALFORMED)
+    return reason.startswith(_MALFORMED) and not _IN_TIME.match(reason)
 
 
 def is_blameless(reason: str) -> bool:
-    """Being ahead, or not being waited for, is nobody's fault."""
-    return reason == NOT_NEEDED or reason.startswith("gone")
+    """Being ahead, not being waited for, or waiting for somebody else, is nobody's fault."""
+    return reason == NOT_NEEDED or reason.startswith(("gone", "waits with us"))

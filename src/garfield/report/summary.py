@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from garfield.report.filtering import filtering
 from garfield.report.run_directory import Event
-from garfield.report.story import Part, Story, is_blameless, is_proof, standing
+from garfield.report.story import NOT_FINITE, Part, Story, is_blameless, is_proof, standing
 
 
 def summarise(story: Story) -> dict[str, Any]:
@@ -37,6 +38,7 @@ def summarise(story: Story) -> dict[str, Any]:
         "left_out": left_out(story),
         "diverged": story.diverged,
         "resumed_at": [part.first_step for part in story.parts[1:]],
+        **filtering(story),
     }
 
 
@@ -66,20 +68,43 @@ def breakdown(story: Story) -> dict[str, float]:
 def misbehaviour(story: Story) -> dict[str, dict[str, Any]]:
     """Peers that lied provably or kept silent, as honest nodes tell it.
 
-    `times` is what the most concerned of them counted; `reason` is the last one it saw.
+    Of each: whether there is proof, how often what was seen by the one who saw it most, the
+    reason that weighs most, and who told. A peer lied if one honest witness can prove it.
     """
-    found: dict[str, dict[str, Any]] = {}
+    reasons: dict[str, Counter[str]] = {}
+    witnesses: dict[str, dict[str, None]] = {}
     for part in story.parts:
+        seen: dict[str, Counter[str]] = {}
         for witness, event in part.last_of_each().items():
-            if witness in story.cast.liars:
+            if witness not in story.cast.honest:
                 continue
-            for peer, times in (event.get("silences") or {}).items():
-                reason = event["reasons"][peer]
-                if is_blameless(reason) or times <= found.get(peer, {"times": 0})["times"]:
-                    continue
-                kind = "lied" if is_proof(reason) else "silent"
-                found[peer] = {"kind": kind, "times": times, "reason": reason}
-    return dict(sorted(found.items()))
+            for peer, faults in (event.get("faults") or {}).items():
+                blamed = Counter({why: n for why, n in faults.items() if not is_blameless(why)})
+                if blamed:
+                    seen[peer] = seen.get(peer, blamed) | blamed  # the larger of each
+                    witnesses.setdefault(peer, {})[witness] = None
+        for peer, counted in seen.items():
+            reasons[peer] = reasons.get(peer, Counter()) + counted  # sums start anew in each part
+    diverged = story.diverged is not None
+    return {
+        peer: {**_verdict(reasons[peer], diverged), "witnesses": sorted(witnesses[peer])}
+        for peer in sorted(reasons)
+    }
+
+
+def _verdict(reasons: Counter[str], diverged: bool) -> dict[str, Any]:
+    """Proof before silence, then what was seen most often.
+
+    When the model itself has diverged, honest gradients are not finite either.
+    """
+    proofs = [why for why in reasons if is_proof(why) and not (diverged and why == NOT_FINITE)]
+    ordered = sorted(reasons, key=lambda why: (why not in proofs, -reasons[why], why))
+    return {
+        "kind": "lied" if proofs else "silent",
+        "times": reasons.total(),
+        "reason": ordered[0],
+        "reasons": {why: reasons[why] for why in ordered},
+    }
 
 
 def left_out(story: Story) -> dict[str, int]:
@@ -93,7 +118,9 @@ def left_out(story: Story) -> dict[str, int]:
     return {worker: counts[worker] for worker in story.cast.workers if counts[worker]}
 
 
-def versions(packages: Iterable[str] = ("garfield", "numpy", "torch", "grpcio")) -> dict[str, str]:
+def versions(
+    packages: Iterable[str] = ("garfield", "numpy", "torch", "tensorflow-cpu", "keras", "grpcio"),
+) -> dict[str, str]:
     """What the run was made with."""
     found = {"python": platform.python_version()}
     for package in packages:

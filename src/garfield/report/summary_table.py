@@ -36,8 +36,10 @@ def _lines(summary: Mapping[str, Any]) -> dict[str, str]:
         "a step": _step(summary["breakdown"]),
         "traffic": f"{sent / 1e6:,.1f} MB sent by all nodes" if sent else "",
         "left out": _left_out(summary),
+        "filters": _filters(summary.get("filters", {})),
         "silent": _misbehaviour(summary, "silent"),
         "lied": _misbehaviour(summary, "lied"),
+        "excluded": ", ".join(summary.get("excluded", ())),
     }
 
 
@@ -64,9 +66,26 @@ def _left_out(summary: Mapping[str, Any], most: int = 6) -> str:
     return f"{told} and {len(often) - most} others" if len(often) > most else told
 
 
+def _filters(found: Mapping[str, Any]) -> str:
+    """LiuBei's: what its workers made of servers' models."""
+    told = (("honest", found.get("false_rejections")), ("lying", found.get("lies_rejected")))
+    shares = [
+        f"{100 * share:.1f} % of {who} servers' models" for who, share in told if share is not None
+    ]
+    return f"refused {' and '.join(shares)}" if shares else ""
+
+
 def _misbehaviour(summary: Mapping[str, Any], kind: str) -> str:
     return "; ".join(
-        f"{name} {about['times']}× ({about['reason']})"
+        f"{name} {about['times']}× ({_reasons(about['reasons'])})"
         for name, about in summary["liars"].items()
         if about["kind"] == kind
     )
+
+
+def _reasons(counts: Mapping[str, int], most: int = 3) -> str:
+    """The weightiest, each with its count where there are several."""
+    if len(counts) == 1:
+        return next(iter(counts))
+    told = [f"{times}× {why}" for why, times in list(counts.items())[:most]]
+    return ", ".join([*told, "…"] if len(counts) > most else told)

@@ -2,7 +2,8 @@
 
 `make` writes them all, once, where the cluster is set up; each host then gets
 `ca.pem` and its own nodes' `<name>.pem` and `<name>.key`. The authority's key,
-`ca.key`, can make new nodes: it stays where it was made.
+`ca.key`, can make new nodes: it stays where it was made. `add` does so later, for
+nodes that join: the others' files stay as they are.
 """
 
 from __future__ import annotations
@@ -45,25 +46,47 @@ def make(
     its nodes would no longer trust each other.
     """
     directory = Path(directory)
-    if valid_days <= 0:
-        raise ConfigError(f"valid_days must be positive, got {valid_days:g}.")
+    who = _checked(nodes, valid_days)
     if (directory / "ca.pem").exists():
         raise ConfigError(
             f"{directory} holds an authority already, and its nodes trust no other. "
-            "Choose an empty directory, or remove this one first."
+            "Add nodes to it (garfield certs --add), or choose an empty directory."
         )
-    who = [identities.identity(name, role) for name, role in nodes.items()]
-    if any(node.name == "ca" for node in who):
-        raise ConfigError("No node can be called ca: its files would be the authority's.")
-    start = now or datetime.now(timezone.utc)
-    span = (start - _SKEW, start + timedelta(days=valid_days))
+    span = _span(valid_days, now)
     directory.mkdir(parents=True, exist_ok=True)
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority = _authority(authority_key, span)
     _write(directory, "ca", authority, authority_key)
     for node in who:
-        key = ec.generate_private_key(ec.SECP256R1())
-        _write(directory, node.name, _certificate(node, key, authority, authority_key, span), key)
+        _write_node(directory, node, authority, authority_key, span)
+
+
+def add(
+    directory: Path | str,
+    nodes: Mapping[str, str],
+    *,
+    valid_days: float = 365,
+    now: datetime | None = None,
+) -> datetime:
+    """Certificates of an authority that is there, for nodes that have none; until when they hold.
+
+    No longer than the authority itself, whose nodes keep theirs.
+    """
+    directory = Path(directory)
+    who = _checked(nodes, valid_days)
+    authority, authority_key = _load_authority(directory, now or datetime.now(timezone.utc))
+    for node in who:
+        for path in (directory / f"{node.name}.pem", directory / f"{node.name}.key"):
+            if path.exists():
+                raise ConfigError(
+                    f"{node.name} has {path} already, which may be in use. "
+                    "Remove it first to have it made anew."
+                )
+    start, end = _span(valid_days, now)
+    span = (start, min(end, authority.not_valid_after_utc))
+    for node in who:
+        _write_node(directory, node, authority, authority_key, span)
+    return span[1]
 
 
 def load(directory: Path | str, name: str, *, now: datetime | None = None) -> Credentials:
@@ -97,6 +120,31 @@ def load(directory: Path | str, name: str, *, now: datetime | None = None) -> Cr
 # -- making -------------------------------------------------------------------------
 
 Span = tuple[datetime, datetime]
+
+
+def _checked(nodes: Mapping[str, str], valid_days: float) -> list[Identity]:
+    if valid_days <= 0:
+        raise ConfigError(f"valid_days must be positive, got {valid_days:g}.")
+    who = [identities.identity(name, role) for name, role in nodes.items()]
+    if any(node.name == "ca" for node in who):
+        raise ConfigError("No node can be called ca: its files would be the authority's.")
+    return who
+
+
+def _span(valid_days: float, now: datetime | None) -> Span:
+    start = now or datetime.now(timezone.utc)
+    return (start - _SKEW, start + timedelta(days=valid_days))
+
+
+def _write_node(
+    directory: Path,
+    node: Identity,
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+    span: Span,
+) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    _write(directory, node.name, _certificate(node, key, authority, authority_key, span), key)
 
 
 def _authority(key: ec.EllipticCurvePrivateKey, span: Span) -> x509.Certificate:
@@ -174,6 +222,23 @@ def _write(
 
 
 # -- reading ------------------------------------------------------------------------
+
+
+def _load_authority(
+    directory: Path, now: datetime
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Certificate and key of the authority, which are a pair, and still valid."""
+    try:
+        authority = x509.load_pem_x509_certificate(_read(directory / "ca.pem"))
+        key = serialization.load_pem_private_key(_read(directory / "ca.key"), password=None)
+    except ValueError as problem:
+        raise ConfigError(f"{directory}/ca.* cannot be read: {problem}. {_REMAKE}") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError(f"{directory}/ca.key is not one of ours. {_REMAKE}")
+    if key.public_key() != authority.public_key():
+        raise ConfigError(f"ca.key and ca.pem in {directory} are no pair. {_REMAKE}")
+    _check_dates(directory / "ca.pem", authority, now)
+    return authority, key
 
 
 def _read(path: Path) -> bytes:

@@ -1,0 +1,86 @@
+"""What one node of a cluster leaves behind: config.toml, metrics.jsonl, summary.json.
+
+A server's checkpoints stand beside them. The summary is written however the node
+ends: done, told to end, failed, or failed by its peers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from types import TracebackType
+
+from garfield.core.errors import GarfieldError
+from garfield.launch.checkpoint import Keeping
+from garfield.launch.cluster import Cluster
+from garfield.launch.events import Event
+from garfield.launch.user_files import recorded
+from garfield.report.node_summary import summarise_node
+from garfield.report.run_directory import RunDirectory
+from garfield.report.summary import versions
+
+
+class Record:
+    """Use as a context around the node's run; without a path it keeps nothing."""
+
+    def __init__(self, cluster: Cluster, name: str, out: Path | None, resume: Path | None) -> None:
+        self._settings, self._name = cluster.settings, name
+        self._is_server = name in cluster.settings.server_names
+        path = resume or out
+        self._directory = None if path is None else RunDirectory(path)
+        self._started, self._opened = datetime.now(timezone.utc), False
+        self.keeping = Keeping()
+        """Where a server's checkpoints go, and where it goes on from."""
+        if self._directory is not None:
+            self._prepare(self._directory, resumed=resume is not None)
+
+    def _prepare(self, directory: RunDirectory, *, resumed: bool) -> None:
+        if self._is_server:
+            self.keeping = Keeping(directory.checkpoints)
+        if not resumed:
+            directory.check_new()
+            return
+        directory.check_old()
+        if self._is_server:
+            self.keeping = self.keeping.resumed([self._name], [self._name])
+
+    def __enter__(self) -> Record:
+        return self
+
+    def tell(self, event: Event) -> None:
+        """Keep an event. The first one is that the node listens: mistakes before leave nothing."""
+        if self._directory is None:
+            return
+        if not self._opened:
+            self._open(self._directory)
+        self._directory.record(event)
+
+    def _open(self, directory: RunDirectory) -> None:
+        before = directory.events()
+        directory.open({**asdict(self._settings), **recorded()})
+        self._opened = True
+        if before:
+            told = max(event.get("step", 0) for event in before)
+            step = self.keeping.step if self._is_server else told
+            directory.record({"event": "resumed", "step": step})
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._directory is None or not self._opened:
+            return
+        self._directory.__exit__()
+        role, s = "server" if self._is_server else "worker", self._settings
+        summary = summarise_node(self._directory.events(), self._name, role, s.worker_names)
+        failure = str(error) if isinstance(error, GarfieldError) else None
+        self._directory.write_summary({
+            **summary, "app": s.app, "model": s.model, "data": s.data, "seed": s.seed,
+            "total_steps": s.steps, "excluded": list(s.excluded), "versions": versions(),
+            "interrupted": isinstance(error, (SystemExit, KeyboardInterrupt)),
+            "failed": failure or summary["diverged"],
+            "started": self._started.isoformat(timespec="seconds"),
+        })  # fmt: skip

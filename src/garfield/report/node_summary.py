@@ -1,0 +1,25 @@
+"""The numbers of one node of a cluster: what it knows of the run by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from garfield.report.run_directory import Event
+from garfield.report.story import Cast, read
+from garfield.report.summary import summarise
+
+
+def summarise_node(
+    events: Sequence[Event], name: str, role: str, workers: Sequence[str]
+) -> dict[str, Any]:
+    """As `summarise`, of what one node told; a worker has neither accuracy nor throughput.
+
+    Bytes and faults are this node's own. It is believed, as there is nobody else to ask.
+    """
+    story = read(events, Cast([name] if role == "server" else [], [*workers, name]))
+    summary = summarise(story)
+    if role == "worker":
+        told = [event["step"] for event in events if event["event"] == "worker"]
+        summary["steps"] = max(told, default=0)
+    return {"node": name, "role": role, **summary}
