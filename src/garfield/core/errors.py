@@ -6,6 +6,7 @@ GarfieldError
 │   └── BoundError       n is too small for f
 ├── QuorumError          too few valid replies; says who was silent, and why
 ├── DivergedError        the model is no longer finite: training has failed
+├── DecodingError        more workers lied than a code can undo
 ├── InputError           the vectors handed over cannot be aggregated (also a ValueError)
 └── MissingDependency    an optional part is not installed (also an ImportError)
 """
@@ -48,6 +49,10 @@ class QuorumError(GarfieldError):
 
 class DivergedError(GarfieldError):
     """A model is NaN or infinite: what lies do to averaging, or too high a learning rate."""
+
+
+class DecodingError(GarfieldError):
+    """Coded rows fit no set of gradients with f lies among them: there are more."""
 
 
 class InputError(GarfieldError, ValueError):

@@ -3,11 +3,12 @@
     checkpoints/server-0-00000040.npz    step, and the flat model with its tail, float32
     checkpoints/server-0-00000040.pt     optimizer and schedule, tensors and numbers only
 
-The .npz is written last, so a step that has one is complete. Every server keeps
-its last two. A resumed run starts at the newest step of the first honest server:
-each server from its own file of that step, or from that server's where it has
-none. Workers' momentum is not saved: after a resume their velocities build up
-again from zero, within about 1 / (1 - momentum) steps.
+With TensorFlow there is no .pt: the optimizer's arrays are in the .npz too. The .npz is
+written last, so a step that has one is complete. Every server keeps its last two. A
+resumed run starts at the newest step of the first honest server: each server from its
+own file of that step, or from that server's where it has none. Workers' momentum is not
+saved: after a resume their velocities build up again from zero, within about
+1 / (1 - momentum) steps.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from garfield.nodes.server import Server
 from garfield.transport.contract import Key
 
 KEPT = 2
+_STATE = "state."  # in front of the names of an optimizer's arrays
 _NAME = re.compile(r"(?P<node>.+)-(?P<step>\d{8,})\.npz")
 
 
@@ -70,9 +72,14 @@ class Keeping:
     def interrupted(self, server: Server) -> None:
         """Save the last step that was done, wherever in the next one the server was stopped.
 
-        The model of that step is still in its outbox. An optimizer with a state of its own may
-        have been stopped half a step later.
+        The model of that step is still in its outbox, or, at a server that agrees on it with
+        nobody, in its memory. An optimizer with a state of its own may have been stopped half a
+        step later.
         """
+        unpublished = server.outbox.own(Key("model", server.step)) is None
+        if unpublished and server.step > 0 and len(server.servers) == 1:
+            self.after_step(server, every=1, total=server.step)
+            return
         for step in (server.step, server.step - 1):
             vector = server.outbox.own(Key("model", step))
             if vector is not None and step > 0 and self.directory is not None:
@@ -84,14 +91,17 @@ def save(
     directory: Path, name: str, step: int, vector: FlatVector, state: Mapping[str, Any]
 ) -> None:
     """Write a checkpoint, and forget all but the last few of the same server."""
-    import torch
-
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}-{step:08}.npz"
-    with _whole(path.with_suffix(".pt")) as partial:
-        torch.save(dict(state), partial)
+    arrays = {f"{_STATE}{key}": part for key, part in state.items()}
+    if not arrays or not all(isinstance(x, (np.ndarray, np.generic)) for x in arrays.values()):
+        import torch
+
+        arrays = {}
+        with _whole(path.with_suffix(".pt")) as partial:
+            torch.save(dict(state), partial)
     with _whole(path) as partial, partial.open("wb") as file:
-        np.savez(file, step=np.int64(step), vector=vector)
+        np.savez(file, step=np.int64(step), vector=vector, **arrays)
     for old in sorted(saved(directory, name).items())[:-KEPT]:
         old[1].unlink(missing_ok=True)
         old[1].with_suffix(".pt").unlink(missing_ok=True)
@@ -105,12 +115,15 @@ def saved(directory: Path, name: str) -> dict[int, Path]:
 
 def load(path: Path, server: Server) -> None:
     """Take model, optimizer and step from a checkpoint."""
-    import torch
-
     with _readable(path):
         with np.load(path, allow_pickle=False) as content:
             step, vector = int(content["step"]), content["vector"]
-        state = torch.load(path.with_suffix(".pt"), weights_only=True)
+            kept = [key for key in content if key.startswith(_STATE)]
+            state: Mapping[str, Any] = {key.removeprefix(_STATE): content[key] for key in kept}
+        if not kept:
+            import torch
+
+            state = torch.load(path.with_suffix(".pt"), weights_only=True)
     if vector.shape != (server.model.size + server.model.tail,) or vector.dtype != np.float32:
         raise ConfigError(
             f"{path} holds a model of {vector.size} numbers, and this one has "

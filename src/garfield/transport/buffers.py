@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from garfield.transport.contract import Payload
+from garfield.transport.contract import Payload, numbers_of
 
 
 class Buffers:
@@ -25,7 +25,8 @@ class Buffers:
     def take(self, kind: str, peer: str, length: int) -> Payload:
         """A row to fill."""
         row = self._free.pop((kind, peer), None)
-        return row if row is not None and len(row) == length else np.empty(length, np.float32)
+        fits = row is not None and len(row) == length
+        return row if row is not None and fits else np.empty(length, numbers_of(kind))
 
     def give(self, kind: str, peer: str, row: Payload) -> None:
         """Back: nobody reads it any more."""

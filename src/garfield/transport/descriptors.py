@@ -144,7 +144,7 @@ class Counter:
                 used.set()
 
 
-async def fetch(directory: Path, peer: str, ticket: bytes, length: int) -> Payload:
+async def fetch(directory: Path, peer: str, ticket: bytes, request: wire.Request) -> Payload:
     """The vector behind a ticket, mapped.
 
     Raises WireError for one that must not be mapped, OSError if there is no way to get it.
@@ -161,7 +161,7 @@ async def fetch(directory: Path, peer: str, ticket: bytes, length: int) -> Paylo
     try:
         if len(descriptors) != 1 or flags & socket.MSG_CTRUNC:
             raise ConnectionError("not exactly one descriptor came, or there was no room for it")
-        return memfd.mapped(descriptors[0], length)
+        return memfd.mapped(descriptors[0], request.length, request.key.dtype)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)

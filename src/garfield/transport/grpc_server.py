@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from garfield.core.errors import ConfigError
 from garfield.transport import wire
 from garfield.transport.contract import Answer, Gone, Key, NotYet, Ready, Source
+from garfield.transport.datagram_server import DatagramServer
 from garfield.transport.descriptors import Counter
 from garfield.transport.grpc_options import MAX_CALL_S, METHOD, SERVER, aio, grpc
 
@@ -107,10 +108,17 @@ class Turns:
 class GrpcServer:
     """A port, and the calls that come in through it."""
 
-    def __init__(self, polls: Polls, identify: Identify, counter: Counter | None) -> None:
+    def __init__(
+        self,
+        polls: Polls,
+        identify: Identify,
+        counter: Counter | None,
+        post: DatagramServer | None = None,
+    ) -> None:
         self._polls = polls
         self._identify = identify
         self._counter = counter
+        self._post = post
         self._turns: dict[str, Turns] = {}  # of known askers only
         self._server: Any = aio.server(options=SERVER)
         handler = grpc.unary_stream_rpc_method_handler(self._handle)
@@ -180,10 +188,27 @@ class GrpcServer:
             return
         total = len(wire.raw(answer.payload))
         header = wire.Header(wire.Status.READY, key.step, key.round, total)
-        if total != request.length * wire.ITEM:
+        if total != request.total:
             await call.write(header.encode())  # the asker knows enough
-        elif not await self._lend(answer, request, header, call):
+        elif not (
+            await self._post_to(asker, answer, request, header, call)
+            or await self._lend(answer, request, header, call)
+        ):
             await self._stream(answer, header, call)
+
+    async def _post_to(
+        self, asker: str, answer: Ready, request: wire.Request, header: wire.Header, call: Call
+    ) -> bool:
+        """Have it fetched by datagrams, if that is wanted and possible."""
+        wanted = wire.Flag.DATAGRAMS in request.flags and answer.pace_bps is None
+        if self._post is None or not wanted:
+            return False
+        vector, peer = wire.raw(answer.payload), call.context.peer()
+        with self._post.session(asker, request.key, vector, peer) as offer:
+            await call.write(replace(header, flags=wire.Flag.DATAGRAMS).encode())
+            await call.write(offer.encode())
+            await asyncio.Event().wait()  # until the asker ends the call, which has a deadline
+        return True
 
     async def _lend(
         self, answer: Ready, request: wire.Request, header: wire.Header, call: Call

@@ -18,6 +18,7 @@ from garfield.core.errors import ConfigError, GarfieldError
 from garfield.transport import descriptors, identity, wire
 from garfield.transport.buffers import Buffers
 from garfield.transport.contract import Gone, Key, Payload, Replies, Source, Until
+from garfield.transport.datagram_server import DatagramServer
 from garfield.transport.descriptors import Counter
 from garfield.transport.finite import all_finite_by_pieces
 from garfield.transport.grpc_client import GrpcClient
@@ -62,6 +63,7 @@ class GrpcTransport:
         self._buffers = Buffers()
         self._polls: Polls | None = None
         self._server: GrpcServer | None = None
+        self._post: DatagramServer | None = None
         self._address: str | None = None
         self._server_credentials = None if credentials is None else _for_server(credentials)
         channel_credentials = None if credentials is None else _for_client(credentials)
@@ -112,7 +114,7 @@ class GrpcTransport:
         if self._same_host is not None:
             self._counter = Counter(self._same_host, self.name)
             self._counter.open()
-        self._server = GrpcServer(polls, self._asker, self._counter)
+        self._server = GrpcServer(polls, self._asker, self._counter, self._post)
         port = await self._server.start(self._listen, self._server_credentials)
         source.watch(lambda: self._loop.post(polls.wake))
         if self._listen.startswith("unix:"):
@@ -163,7 +165,7 @@ class GrpcTransport:
         answer = await self._polls.settled(self.name, request.key)
         if isinstance(answer, Gone):
             return answer.now
-        row = wire.as_row(answer.payload, request.length)
+        row = wire.as_row(answer.payload, request)
         if answer.pace_bps is not None:
             await asyncio.sleep(8 * row.nbytes / answer.pace_bps)
         if not await all_finite_by_pieces(row):

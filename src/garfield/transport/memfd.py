@@ -12,6 +12,7 @@ import mmap
 import os
 
 import numpy as np
+import numpy.typing as npt
 
 from garfield.transport import wire
 from garfield.transport.contract import Payload
@@ -36,7 +37,7 @@ async def sealed(payload: Payload) -> int:
     return descriptor
 
 
-def mapped(descriptor: int, length: int) -> Payload:
+def mapped(descriptor: int, length: int, dtype: npt.DTypeLike = np.float32) -> Payload:
     """The vector behind a descriptor that somebody sent, read-only, without a copy.
 
     It must be sealed, of the length asked for, and all there: a hole would be filled, or fail,
@@ -48,10 +49,10 @@ def mapped(descriptor: int, length: int) -> Payload:
         raise wire.WireError("sent a descriptor that is no sealed memory") from None
     if seals & _SEALS != _SEALS:
         raise wire.WireError("sent memory that it could still change")
-    found = os.fstat(descriptor)
-    if found.st_size != length * wire.ITEM:
-        raise wire.WireError(f"sent {found.st_size} of {length * wire.ITEM} bytes")
+    found, total = os.fstat(descriptor), length * np.dtype(dtype).itemsize
+    if found.st_size != total:
+        raise wire.WireError(f"sent {found.st_size} of {total} bytes")
     if found.st_blocks * _BLOCK < found.st_size:
         raise wire.WireError("sent memory with holes")
     memory = mmap.mmap(descriptor, found.st_size, mmap.MAP_PRIVATE, mmap.PROT_READ)
-    return np.frombuffer(memory, dtype=np.float32)
+    return np.frombuffer(memory, dtype=dtype)

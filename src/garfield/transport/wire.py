@@ -21,10 +21,9 @@ from garfield.core.errors import ConfigError
 from garfield.transport.contract import Key, Payload
 from garfield.transport.finite import all_finite
 
-CHUNK = 1 << 20  # bytes; a whole number of float32
+CHUNK = 1 << 20  # bytes; a whole number of float64
 MAX_REQUEST = 128  # bytes
 MAX_MESSAGE = CHUNK + 4096  # what a client lets gRPC take in at once
-ITEM = 4  # bytes of a float32
 TICKET = 16  # bytes
 
 _KIND = re.compile(rb"[a-z][a-z0-9_-]{0,31}")
@@ -33,7 +32,7 @@ _HEADER = struct.Struct(f"<4sBBqIQ{TICKET}s")  # magic, status, flags, step, rou
 _ASKS, _ANSWERS = b"GFq1", b"GFa1"
 _LARGEST_STEP, _LARGEST_LENGTH = 2**62, 2**60
 
-assert sys.byteorder == "little", "vectors travel as they lie in memory: little-endian float32"
+assert sys.byteorder == "little", "vectors travel as they lie in memory: little-endian"
 
 
 class WireError(Exception):
@@ -48,19 +47,30 @@ class Status(IntEnum):
 
 
 class Flag(IntFlag):
-    """In a request: a descriptor will do. In a header: no chunks follow, fetch a descriptor."""
+    """In a request: this will do as well as chunks. In a header: no chunks follow, but this."""
 
     NONE = 0
     DESCRIPTOR = 1
+    """The vector's memory: the header has the ticket for it."""
+    DATAGRAMS = 2
+    """Blocks by UDP: an offer follows the header."""
+
+
+_FLAGS = Flag.DESCRIPTOR | Flag.DATAGRAMS
 
 
 @dataclass(frozen=True)
 class Request:
-    """Give me `key`, a vector of `length` float32."""
+    """Give me `key`, a vector of `length` numbers."""
 
     key: Key
     length: int
     flags: Flag = Flag.NONE
+
+    @property
+    def total(self) -> int:
+        """How many bytes that is."""
+        return self.length * self.key.dtype.itemsize
 
     def encode(self) -> bytes:
         kind = self.key.kind.encode("ascii", "replace")
@@ -81,7 +91,7 @@ class Request:
         if len(message) > MAX_REQUEST or not _KIND.fullmatch(kind):
             raise WireError("not a request")
         magic, flags, step, round_, length = _REQUEST.unpack_from(message)
-        known = magic == _ASKS and flags <= Flag.DESCRIPTOR
+        known = magic == _ASKS and flags <= _FLAGS
         if not (known and 0 <= step <= _LARGEST_STEP and 1 <= length <= _LARGEST_LENGTH):
             raise WireError("not a request")
         return cls(Key(kind.decode("ascii"), step, round_), length, Flag(flags))
@@ -108,7 +118,7 @@ class Header:
         if not isinstance(message, bytes) or len(message) != _HEADER.size:
             raise WireError("garbage instead of a header")
         magic, status, flags, step, round_, total, ticket = _HEADER.unpack(message)
-        known = status in (Status.READY, Status.GONE) and flags <= Flag.DESCRIPTOR
+        known = status in (Status.READY, Status.GONE) and flags <= _FLAGS
         if magic != _ANSWERS or not known or not 0 <= step <= _LARGEST_STEP:
             raise WireError("garbage instead of a header")
         return cls(Status(status), step, round_, total, Flag(flags), ticket)
@@ -126,10 +136,10 @@ class Header:
         if (self.step, self.round) != (key.step, key.round):
             asked = f"{key.step}.{key.round}"
             raise WireError(f"sent step {self.step}.{self.round} instead of {asked}")
-        if self.total != request.length * ITEM:
-            raise WireError(f"sent {self.total} of {request.length * ITEM} bytes")
+        if self.total != request.total:
+            raise WireError(f"sent {self.total} of {request.total} bytes")
         if self.flags & ~request.flags:
-            raise WireError("sent a ticket for a descriptor that nobody asked for")
+            raise WireError("answered in a way that nobody asked for")
         return None
 
 
@@ -171,15 +181,16 @@ class Filling:
             raise WireError(f"sent a chunk of {len(chunk)} bytes instead of {due}")
         self._into[self.arrived : self.arrived + due] = chunk
         lo, self.arrived = self.arrived, self.arrived + due
-        if not all_finite(self.row[lo // ITEM : self.arrived // ITEM]):
+        item = self.row.itemsize
+        if not all_finite(self.row[lo // item : self.arrived // item]):
             raise WireError("not finite")
 
 
-def as_row(payload: Payload | bytes, length: int) -> Payload:
+def as_row(payload: Payload | bytes, request: Request) -> Payload:
     """A payload that did not travel, held to the same terms; its values are yet to be checked."""
     size = len(raw(payload))
-    if size != length * ITEM:
-        raise WireError(f"sent {size} of {length * ITEM} bytes")
-    row = np.frombuffer(payload, dtype=np.float32)
+    if size != request.total:
+        raise WireError(f"sent {size} of {request.total} bytes")
+    row = np.frombuffer(payload, dtype=request.key.dtype)
     row.flags.writeable = False
     return row

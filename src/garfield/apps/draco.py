@@ -1,0 +1,172 @@
+"""DRACO: one trusted server, redundant gradients, and lies undone exactly.
+
+There are as many gradients a step as workers, each of a batch that is a function of
+(seed, step, k), and every one is computed by r workers. A worker sends one coded row;
+the server decodes the mean of all gradients, whatever f workers sent, and
+learns who they were. So the model is the one that training without liars gives:
+bit for bit with the repetition code, to about twelve digits of the gradient with the
+cyclic one (`garfield.coding`). The price is r times the computation, and data that
+all workers share.
+
+Honest workers must agree bit for bit on what they compute of the same batch: the
+same libraries, the same kind of processor, the same number of threads. One
+that does not is taken for a liar.
+
+Bounds: r ≥ 2 f + 1; with --asynchronous, where f more may not be waited for,
+r ≥ 3 f + 1; r ≤ n; for the repetition code, r divides n. Costs r gradients a worker
+and a step; rows of d float32 (repetition) or 2 d float64 (cyclic).
+
+Chosen where the paper is short. Momentum is at the server, so that a worker has no
+state that a restart would lose, and the optimizer's is in the checkpoint: a resumed
+run is the run that was never stopped. Float buffers (batch-norm statistics) are
+coded with the gradients: each batch starts from the server's, and the server takes
+their mean over all n batches. More than f liars, where the code can tell, end
+the run with a DecodingError: what follows would be guesswork.
+
+L. Chen, H. Wang, Z. Charles, D. Papailiopoulos, ICML 2018.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from garfield.adapters.feeding import Batches
+from garfield.apps.app import Numbers, Run, app
+from garfield.apps.options import Options
+from garfield.coding import Code, Decoded, make_code
+from garfield.core.errors import BoundError, ConfigError, DecodingError
+from garfield.gars import Explained, Rule
+from garfield.nodes.node import Gathered
+from garfield.nodes.server import Server
+from garfield.nodes.worker import Worker
+from garfield.transport.contract import Key, Payload
+
+KINDS = {"float32": "gradient", "float64": "coded"}
+"""Under which kind of key the rows of a code travel, by their dtype."""
+
+
+def kind_of(code: Code) -> str:
+    """What its rows are asked for as."""
+    return KINDS[np.dtype(code.dtype).name]
+
+
+def code_of(options: Options, numbers: Numbers) -> Code:
+    """The code of a run: the same at every node."""
+    return make_code(options.code, numbers.n_w, numbers.f_w, options.redundancy or _least(numbers))
+
+
+def _least(numbers: Numbers) -> int:
+    """r that undoes f lies, and does without whoever is not waited for."""
+    return 2 * numbers.f_w + (numbers.n_w - numbers.q_w) + 1
+
+
+class DracoWorker(Worker):
+    """Computes r gradients a step, and sends one combination of them."""
+
+    def __init__(
+        self, model: Any, data: Sequence[Batches], *, place: int, code: Code, **worker: Any
+    ) -> None:
+        """`data` are the batches of all workers, of whom this one is at `place`."""
+        super().__init__(model, data[place], **worker)
+        self._batches, self._place, self._code = data, place, code
+
+    def compute(self, step: int, model: Payload) -> None:
+        row = self._code.encode(self._place, self._gradients(step, model))
+        self.outbox.publish(Key(kind_of(self._code), step), row)
+
+    def _gradients(self, step: int, model: Payload) -> Iterator[Payload]:
+        """One after the other, in the same memory, each with the buffers after its batch."""
+        losses = []
+        for k in self._code.computed_by(self._place):
+            self.model.write(model)  # every time: a forward pass moves the buffers
+            started = self.clock()
+            losses.append(self.model.gradient(self._batches[k].batch(step), self._gradient))
+            self.compute_s += self.clock() - started
+            yield self._gradient
+        self.loss = sum(losses) / len(losses)
+
+
+class DracoServer(Server):
+    """Gathers coded rows, and takes steps along what they decode to."""
+
+    def get_coded(self, t: int, q: int, code: Code) -> list[Payload | None]:
+        """The rows of step t by the workers' places; None for whoever was not heard."""
+        heard = self.gather_gradients(t, q, kind=kind_of(code), numbers=code.numbers)
+        self.heard = heard
+        found = dict(zip(heard.names, heard.rows, strict=True))
+        return [found.get(name) for name in self.workers]
+
+    def update_model(self, gradient: Any) -> None:
+        """Take a step along a decoded gradient; its tail becomes the model's buffers."""
+        vector = np.asarray(gradient, dtype=np.float32)
+        self._tail = vector[self.model.size :]
+        super().update_model(vector[: self.model.size])
+
+
+def _decodable(numbers: Numbers, gar: Rule, model_gar: Rule, options: Options) -> None:
+    if numbers.n_ps != 1 or numbers.f_ps:
+        raise ConfigError(f"draco has one trusted server, got {numbers.n_ps}.")
+    code, least = code_of(options, numbers), _least(numbers)
+    if code.r < least:
+        raise BoundError(
+            f"draco needs redundancy >= {least} to undo f={numbers.f_w} lies with "
+            f"{numbers.n_w - numbers.q_w} workers not waited for, got {code.r}. Wait for all "
+            "(without --asynchronous), or have every gradient computed more often."
+        )
+
+
+def _arguments(options: Options, numbers: Numbers) -> dict[str, Any]:
+    return {"code": code_of(options, numbers)}
+
+
+def _by_code(options: Options, numbers: Numbers) -> str:
+    return f"{options.code} code (r={options.redundancy or _least(numbers)})"
+
+
+@app(
+    "draco",
+    check=_decodable,
+    worker=DracoWorker,
+    server=DracoServer,
+    options=("code", "redundancy"),
+    shared_data=True,
+    momentum_at_server=True,
+    worker_arguments=_arguments,
+    joins=_by_code,
+)
+def draco(ps: Server, run: Run) -> None:
+    """One trusted server, every gradient computed r times: lies are undone exactly."""
+    assert isinstance(ps, DracoServer)  # as registered
+    code = code_of(run.options, run.numbers)
+    secret = np.random.default_rng()  # not from the run's seed, which liars know
+    for t in ps.steps(run.steps):
+        rows = ps.get_coded(t, run.numbers.q_w, code)
+        started = time.perf_counter()
+        decoded = _decoded(code, rows, secret, f"{ps.name} cannot decode step {t}")
+        run.aggregation_s += time.perf_counter() - started
+        assert ps.heard is not None  # get_coded has just heard them
+        run.explained = _explained(decoded, ps.heard, ps.workers)
+        ps.update_model(decoded.mean)
+        run.after_step(ps, run)
+
+
+def _decoded(
+    code: Code, rows: Sequence[Payload | None], secret: np.random.Generator, trouble: str
+) -> Decoded:
+    try:
+        return code.decode(rows, secret=secret)
+    except DecodingError as failure:
+        raise DecodingError(f"{trouble}. {failure}") from None
+
+
+def _explained(decoded: Decoded, heard: Gathered, workers: Sequence[str]) -> Explained:
+    """Who was trusted: all who were heard but the liars."""
+    lied = {workers[place]: why for place, why in decoded.liars.items()}
+    rows = [(i, name) for i, name in enumerate(heard.names) if heard.rows[i] is not None]
+    trusted = tuple(i for i, name in rows if name not in lied)
+    left_out = {i: lied[name] for i, name in rows if name in lied}
+    return Explained(decoded.mean, trusted, tuple(left_out), left_out)

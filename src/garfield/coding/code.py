@@ -1,0 +1,118 @@
+"""What a code is: an allocation of gradients to workers, an encoder, and a decoder.
+
+There are as many gradients a step as workers, n (the paper's P and B). Every one
+of them is computed by r workers, so that each worker computes r as well; a
+worker sends one row, a fixed linear combination of its gradients. The decoder
+turns the rows into the mean of all n gradients, whatever f of the workers (the
+paper's s) have sent, and says who lied. A worker that is silent is an erasure.
+
+Bound: r ≥ 2f + 1, which no code can better. A code corrects any e lies and m
+erasures with 2e + m ≤ r − 1: with all rows waited for, silent workers are among
+the f; with only n − f of them waited for, r ≥ 3f + 1 is needed.
+
+L. Chen, H. Wang, Z. Charles, D. Papailiopoulos: DRACO, ICML 2018. Their B may be
+any multiple of n; here B = n, each gradient being that of one worker's batch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from garfield.core.errors import BoundError, ConfigError, InputError
+from garfield.core.registry import Registry
+from garfield.core.types import Floats, Indices
+
+CODES: Registry[type[Code]] = Registry("a code")
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The mean of all gradients, and who tried to change it."""
+
+    mean: Floats
+    """(d,), the sum of the n gradients divided by n."""
+    liars: Mapping[int, str] = field(default_factory=dict)
+    """Workers whose rows were found false, by position, each with the reason."""
+
+
+class Code(ABC):
+    """A code for n workers of which f may lie, every gradient computed r times."""
+
+    name: ClassVar[str]
+    dtype: ClassVar[type[np.floating[Any]]]
+    """Of the numbers in a row."""
+    numbers: ClassVar[int]
+    """How many numbers of a row stand for one of the gradient."""
+
+    def __init__(self, n: int, f: int, r: int = 0) -> None:
+        """`r` is 2f + 1 unless said otherwise; refuses what cannot be decoded."""
+        self.n, self.f, self.r = n, f, r or 2 * f + 1
+        if n < 1 or f < 0 or r < 0:
+            raise ConfigError(f"A code needs n >= 1, f >= 0 and r >= 0, got {n}, {f} and {r}.")
+        if self.r < 2 * f + 1:
+            raise BoundError(
+                f"The {self.name} code needs r >= {2 * f + 1} (2f + 1) to undo f={f} lies, got "
+                f"r={self.r}. Have every gradient computed more often, or lower f."
+            )
+        if self.r > n:
+            raise BoundError(
+                f"With r={self.r} every gradient is computed by {self.r} workers (2f + 1 of them "
+                f"at least, f={f}), and there are {n}. Add workers, or lower f."
+            )
+
+    def __repr__(self) -> str:
+        return f"<{self.name} code, n={self.n}, f={self.f}, r={self.r}>"
+
+    @abstractmethod
+    def computed_by(self, worker: int) -> Indices:
+        """(r,) the gradients that a worker computes, in the order of encoding."""
+
+    def allocation(self) -> Indices:
+        """(n, n) the paper's A: 1 where worker j computes gradient k."""
+        allocated = np.zeros((self.n, self.n), dtype=np.intp)
+        for worker in range(self.n):
+            allocated[worker, self.computed_by(worker)] = 1
+        return allocated
+
+    @abstractmethod
+    def encode(self, worker: int, gradients: Iterable[Floats]) -> Floats:
+        """The row to send, from this worker's r gradients in the order of `computed_by`.
+
+        They are taken one at a time: a generator may use one buffer for all.
+        """
+
+    def decode(self, rows: Sequence[Floats | None], *, secret: np.random.Generator) -> Decoded:
+        """The mean of all n gradients, from n rows by position; None for a silent worker.
+
+        `secret` is where random numbers come from that no worker may foresee. Raises
+        DecodingError when more lied than can be undone, as far as the rows show it.
+        """
+        if len(rows) != self.n:
+            raise InputError(f"The {self.name} code has n={self.n} rows, got {len(rows)}.")
+        lengths = {len(row) for row in rows if row is not None}
+        if len(lengths) != 1 or lengths.pop() % self.numbers:
+            raise InputError("Rows must be there, of one length, and whole.")
+        return self._decode(rows, secret)
+
+    @abstractmethod
+    def _decode(self, rows: Sequence[Floats | None], secret: np.random.Generator) -> Decoded: ...
+
+
+def code(name: str) -> Callable[[type[Code]], type[Code]]:
+    """Register a code by name."""
+
+    def register(made: type[Code]) -> type[Code]:
+        made.name = name
+        return CODES.add(name, made)
+
+    return register
+
+
+def make_code(name: str, n: int, f: int, r: int = 0) -> Code:
+    """The code of that name."""
+    return CODES[name](n, f, r)
