@@ -32,9 +32,10 @@ def main(arguments: list[str]) -> int:
             print(f"{name} is not a benchmark. There are: {', '.join(known)}.", file=sys.stderr)
             return 2
     chosen = {name: known[name] for name in names or known}
-    options = _parser(chosen).parse_args(arguments[len(names) :])
+    given = _options(chosen, arguments[len(names) :])
     console = Console()
     for name, module in chosen.items():
+        options = given[name]
         console.rule(f"[bold]{name}[/]: {module.QUESTION}")
         machine, began = _machine(), time.perf_counter()
         try:
@@ -55,13 +56,22 @@ def _benchmarks() -> dict[str, ModuleType]:
     return {name: module for name, module in modules.items() if hasattr(module, "QUESTION")}
 
 
-def _parser(chosen: dict[str, ModuleType]) -> argparse.ArgumentParser:
+def _options(chosen: dict[str, ModuleType], words: list[str]) -> dict[str, argparse.Namespace]:
+    """Of each benchmark; two may give the same name to different things."""
+    found = {name: _parser(name, module).parse_known_args(words) for name, module in chosen.items()}
+    strange = [set(rest) for _, rest in found.values()]
+    if unknown := set.intersection(*strange):
+        name, module = next(iter(chosen.items()))
+        _parser(name, module).error(f"no such option here: {' '.join(sorted(unknown))}")
+    return {name: options for name, (options, _) in found.items()}
+
+
+def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", usage="%(prog)s [NAME ...] [options]", allow_abbrev=False
+        prog="python -m benchmarks", usage=f"%(prog)s {name} [options]", allow_abbrev=False
     )
     parser.add_argument("--quick", action="store_true", help="small sizes and few repeats")
-    for name, module in chosen.items():
-        module.add_options(parser.add_argument_group(name, module.QUESTION))
+    module.add_options(parser.add_argument_group(name, module.QUESTION))
     return parser
 
 

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from garfield.gars.variance import variance_condition
     from garfield.kernels import set_threads
     from garfield.launch.local import run_locally
+    from garfield.launch.peers import run_as_peers
     from garfield.nodes.byzantine import ByzantineServer, ByzantineWorker, Plan
+    from garfield.nodes.peer import Peer
     from garfield.nodes.server import Server, contract
     from garfield.nodes.worker import Worker
     from garfield.preaggregation import STAGES, Stage, stage
@@ -45,7 +47,9 @@ _HOMES = {
     "garfield.gars.variance": ("variance_condition",),
     "garfield.kernels": ("set_threads",),
     "garfield.launch.local": ("run_locally",),
+    "garfield.launch.peers": ("run_as_peers",),
     "garfield.nodes.byzantine": ("ByzantineServer", "ByzantineWorker", "Plan"),
+    "garfield.nodes.peer": ("Peer",),
     "garfield.nodes.server": ("Server", "contract"),
     "garfield.nodes.worker": ("Worker",),
     "garfield.preaggregation": ("STAGES", "Stage", "stage"),
@@ -56,9 +60,9 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "ATTACKS", "GARS", "STAGES", "Aggregator", "Attack", "BoundError", "ByzantineServer",
     "ByzantineWorker", "ConfigError", "DivergedError", "Explained", "GARs", "GarfieldError",
-    "InputError", "MissingDependency", "Plan", "QuorumError", "Rule", "Server", "Stage",
+    "InputError", "MissingDependency", "Peer", "Plan", "QuorumError", "Rule", "Server", "Stage",
     "UnknownName", "View", "Worker", "attack", "chain", "connect", "contract", "gar", "init",
-    "run_locally", "set_threads", "stage", "variance_condition",
+    "run_as_peers", "run_locally", "set_threads", "stage", "variance_condition",
 ]  # fmt: skip
 
 

@@ -1,0 +1,98 @@
+"""Peer: a training script that runs in several processes, some of which may lie.
+
+Every process runs the whole script on a share of the data of its own. Whenever the
+script's optimizer takes a step, peers exchange their gradients and step along what
+the rule makes of them; then they exchange their models and go on from what the rule
+makes of those (thesis, listing 3.3: nobody is trusted, and there is no server). The
+loop, the loss, the optimizer and its schedule stay the script's.
+
+Peers must start from the same weights (a seed does it) and take as many steps each;
+`share` gives every peer equally many samples. Up to f of them may lie, crash or
+stall, as the rule allows for that many among n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from garfield.adapters.in_step import InStep, in_step
+from garfield.core.errors import InputError, UnknownName
+from garfield.gars import Rule, init
+from garfield.nodes.byzantine import LyingOutbox, Plan
+from garfield.nodes.node import Waits
+from garfield.nodes.outbox import Outbox
+from garfield.nodes.server import Server
+from garfield.transport.contract import Key, Transport
+
+
+class Peer:
+    """One of n processes that run the same script."""
+
+    def __init__(
+        self, transport: Transport, names: Sequence[str], *, plan: Plan | None = None
+    ) -> None:
+        """`names` are all peers', as the transport knows them; with a plan, this one lies."""
+        if transport.name not in names:
+            raise UnknownName("one of the peers", transport.name, names)
+        self.transport, self.names, self.plan = transport, tuple(names), plan
+        self.rank, self.n = self.names.index(transport.name), len(self.names)
+
+    def share(self, data: Any) -> Any:
+        """This peer's part of an array, a tensor or a data set; equally long for each peer."""
+        length = len(data) // self.n
+        if not length:
+            raise InputError(f"{len(data)} samples are too few for {self.n} peers.")
+        if hasattr(data, "shard"):  # tf.data
+            return data.shard(self.n, self.rank).take(length)
+        picked = range(self.rank, self.n * length, self.n)
+        if hasattr(data, "shape"):
+            return data[picked.start : picked.stop : picked.step]
+        from torch.utils.data import Subset
+
+        return Subset(data, picked)
+
+    def robust(
+        self,
+        model: Any,
+        optimizer: Any = None,
+        *,
+        gar: str | Rule,
+        f: int,
+        waits: Waits | None = None,
+    ) -> Server:
+        """From now on, exchange and aggregate in every step of the optimizer.
+
+        Returns the node behind it, whose `heard` and `account` tell who was silent, and why.
+        """
+        rule = init(gar, n=self.n, f=f).rule
+        return _Exchange(self, in_step(model, optimizer), rule, f, waits)
+
+
+class _Exchange(Server):
+    """What happens around a step: server and worker at once, as in a decentralized run."""
+
+    def __init__(self, peer: Peer, model: InStep, rule: Rule, f: int, waits: Waits | None) -> None:
+        lying = peer.plan and LyingOutbox(peer.plan, peer.transport.name)
+        super().__init__(
+            model, transport=peer.transport, workers=peer.names, servers=peer.names, f_w=f, f_ps=f,
+            outbox=lying or Outbox(), waits=waits,
+        )  # fmt: skip
+        self.rule, self._own, self._n, self._f = rule, model, peer.n, f
+        model.around_step(self._before, self._after)
+
+    def _before(self) -> None:
+        gradients = self.get_gradients(self.step, self._n)
+        self.update_model(self.rule(gradients=gradients, f=self._f))
+
+    def _after(self) -> None:
+        models = self.get_models(self._n)
+        self.write_model(self.rule(gradients=models, f=self._f))
+
+    def _publish_model(self) -> None:
+        super()._publish_model()
+        gradient = np.empty(self._length, np.float32)
+        self._own.own_gradient(gradient)
+        self.outbox.publish(Key("gradient", self.step), gradient)
