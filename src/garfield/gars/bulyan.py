@@ -2,12 +2,14 @@
 
 Another rule (Krum by default) picks a row, which is taken out, θ = n − 2f
 times; of a rule that gives a mean rather than a row, the row nearest to it is
-picked. Each coordinate of the answer is then the mean of the β = θ − 2f
+picked. With m it is Multi-Krum that picks, by the mean of its m best rows, where
+1 ≤ m ≤ n − 2f − 2; m = 1 is Krum. Each coordinate of the answer is then the mean of the β = θ − 2f
 selected values nearest their median. So a liar that slipped through the
 selection cannot hide one bad coordinate among millions of good ones.
 
 Needs n >= 4f + 3. Costs O(n² d): the distances are taken once, the selection
 works on them. El Mhamdi, Guerraoui and Rouault, ICML 2018; thesis, algorithm 1.
+m: Damaskinos et al., SysML 2019.
 """
 
 import numpy as np
@@ -31,7 +33,10 @@ def select(sq_dists: Matrix, f: int, base: Rule) -> Indices:
     picked = []
     for _ in range(len(sq_dists) - 2 * f):
         among = sq_dists[np.ix_(left, left)]
-        choice = base.function(Geometry(among), f=f, **base.params)
+        params = dict(base.params)
+        if "m" in params:
+            params["m"] = min(params["m"], max(1, len(left) - f - 2))
+        choice = base.function(Geometry(among), f=f, **params)
         if not isinstance(choice, Choice) or choice.weights is None:
             raise ConfigError(f"bulyan.base must be a selecting rule, and {base.name} is not.")
         at = int(np.argmin(sq_dists_to_mean(among, choice.weights)))
@@ -40,15 +45,25 @@ def select(sq_dists: Matrix, f: int, base: Rule) -> Indices:
     return np.sort(np.array(picked))
 
 
+def _m_within_bounds(n: int, f: int, base: str | Rule = "krum", m: int | None = None) -> None:
+    if m is not None and not 1 <= m <= n - 2 * f - 2:
+        raise ConfigError(f"bulyan.m must be within 1..{n - 2 * f - 2} (n - 2f - 2), got {m}.")
+    if m is not None and base not in ("krum", "multi-krum"):
+        raise ConfigError("bulyan.m is Multi-Krum's. Give it without a base.")
+
+
 @gar(
     "bulyan",
     needs=lambda f: 4 * f + 3,
+    limits=_m_within_bounds,
     selects=True,
     cost="O(n² d)",
     choose="the model is large and the adversary strong: the thesis's advice",
 )
-def bulyan(rows: Rows, *, f: int, base: str | Rule = "krum") -> Choice:
-    picked = select(rows.sq_dists(), f, GARS[base] if isinstance(base, str) else base)
+def bulyan(rows: Rows, *, f: int, base: str | Rule = "krum", m: int | None = None) -> Choice:
+    rule = GARS[base] if isinstance(base, str) else base
+    rule = rule if m is None else GARS["multi-krum"].bind(m=m)
+    picked = select(rows.sq_dists(), f, rule)
     selected = rows.subset(picked)
     vector = selected.mean_near_median(rows.n - 4 * f)
     return Choice(vector, trusted=behind(rows, picked))

@@ -1,0 +1,170 @@
+"""UDP against gRPC, on a clean link and on links that lose packets; and what robustness costs.
+
+For each share of loss a network namespace of its own is made, in which the
+kernel (nftables) really drops that share of all packets of TCP and UDP alike;
+packets have at most 1,500 bytes, as on Ethernet, and are not sent in bundles, so
+TCP meets the loss packet by packet. A server asks all workers for a vector,
+round after round, by gRPC and by UDP in turn: ratios are from one run. A round
+by UDP brings what came, the rest is filled; one by gRPC brings everything, and
+takes as long as TCP needs. The delay of the link is that of the loopback: TCP
+suffers more from loss where the way is longer, which cannot be had here.
+
+Where no namespace may be made, both are run on the plain loopback, where nothing
+is lost, and UDP once more with loss injected by the library itself; gRPC has no
+such line then.
+
+What a rule costs is told from within a run: a step with it, against the same
+step with the time of plain averaging in place of the rule's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+QUESTION = "how many rounds a second by UDP and by gRPC, and what do robust rules cost?"
+LOSSES = (0.0, 0.01, 0.1)
+HOST = "10.9.9.1"
+CIFARNET = 1_756_426  # parameters, as in the paper
+CLAIMS = {
+    "multi-krum": "19 % (weak resilience)",
+    "bulyan": "43 % (strong)",
+    "udp": "up to 6 times gRPC's speed at 10 % loss",
+}
+_NAMESPACE = """
+ip link set lo up mtu 1500 gso_max_segs 1 && ip addr add {host}/32 dev lo &&
+nft add table inet lossy &&
+nft add chain inet lossy incoming '{{ type filter hook input priority 0; }}' &&
+nft add rule inet lossy incoming numgen random mod 1000 '<' {permille} drop &&
+exec "$@"
+"""
+
+
+def add_options(group: Any) -> None:
+    """Of this benchmark."""
+    group.add_argument("--lossy-workers", type=int, default=4, help="workers that are asked (4)")
+    group.add_argument(
+        "--overhead", action="store_true", help="also train, to see what the rules cost"
+    )
+
+
+def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """Print tables; what is returned goes to a file."""
+    why = _refusal()
+    if why is not None:
+        console.print(f"[yellow]No packets can be dropped here ({why}): loss is injected.[/]")
+    lines = [_line(loss, options, real=why is None) for loss in LOSSES]
+    console.print(_table(lines, options))
+    console.print(f"AggregaThor's claim: {CLAIMS['udp']}.")
+    results: dict[str, Any] = {"links": "real" if why is None else "injected", "rounds": lines}
+    if options.overhead:
+        results["overhead"] = _overhead(options, console)
+    return results
+
+
+def _refusal() -> str | None:
+    for program in ("unshare", "ip", "nft"):
+        if shutil.which(program) is None:
+            return f"{program} is missing"
+    done = subprocess.run(_inside(0.0, ["true"]), capture_output=True, text=True, check=False)
+    return done.stderr.strip() or "refused" if done.returncode else None
+
+
+def _inside(loss: float, command: list[str]) -> list[str]:
+    script = _NAMESPACE.format(host=HOST, permille=round(1000 * loss))
+    return ["unshare", "-rn", "sh", "-c", script, "sh", *command]
+
+
+def _line(loss: float, options: argparse.Namespace, *, real: bool) -> dict[str, Any]:
+    job = {
+        "host": HOST if real else "127.0.0.1", "workers": options.lossy_workers,
+        "length": 200_000 if options.quick else CIFARNET, "seconds": 5 if options.quick else 30,
+        "injected": 0.0 if real else loss,
+    }  # fmt: skip
+    command = [sys.executable, "-m", "benchmarks.lossy_rounds", json.dumps(job)]
+    command = _inside(loss, command) if real else command
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    rates = {kind: len(took) / sum(took) for kind, took in found["took"].items()}
+    middle = {kind: median(took) for kind, took in found["took"].items()}
+    return {
+        "loss": loss, "per_s": rates, "median_s": middle, "came": found["came"],
+        "rounds": len(found["took"]["udp"]), "ratio": rates["udp"] / rates["grpc"],
+    }  # fmt: skip
+
+
+def _table(lines: list[dict[str, Any]], options: argparse.Namespace) -> Table:
+    length = 200_000 if options.quick else CIFARNET
+    table = Table(
+        title=f"{options.lossy_workers} workers, vectors of {length:,} float32, rounds a second",
+        title_justify="left", box=box.SIMPLE_HEAD,
+    )  # fmt: skip
+    for heading in ("lost", "gRPC", "UDP", "ratio", "came by UDP", "median rounds, ms", "rounds"):
+        table.add_column(heading, justify="right")
+    for line in lines:
+        ms = {kind: 1000 * value for kind, value in line["median_s"].items()}
+        table.add_row(
+            f"{line['loss']:.0%}", f"{line['per_s']['grpc']:.2f}", f"{line['per_s']['udp']:.2f}",
+            f"{line['ratio']:.2f}", f"{line['came']['udp']:.1%}",
+            f"{ms['grpc']:.0f}, {ms['udp']:.0f}", str(line["rounds"]),
+        )  # fmt: skip
+    return table
+
+
+def _overhead(options: argparse.Namespace, console: Console) -> dict[str, dict[str, float]]:
+    """What each rule adds to a step of real processes, within the same run."""
+    from garfield.launch.processes import run_processes
+    from garfield.launch.settings import Settings
+
+    base = Settings().updated(
+        model="mnist_cnn", workers=19, steps=10 if options.quick else 40, evaluate_every=0
+    )
+    runs = {
+        "average": base.updated(app="vanilla"),
+        "multi-krum": base.updated(app="aggregathor", gar="multi-krum", f_workers=4),
+        "bulyan": base.updated(app="aggregathor", gar="bulyan", f_workers=4),
+    }
+    found: dict[str, dict[str, float]] = {}
+    for name, settings in runs.items():
+        events: list[Any] = []
+        run_processes(settings, events.append)
+        found[name] = {
+            part: _middle([event[part] for event in events if event["event"] == "step"])
+            for part in ("time_s", "aggregation_s")
+        }
+    console.print(_overhead_table(found))
+    return found
+
+
+def _middle(sums: list[float]) -> float:
+    """The median of what each step added."""
+    return median(after - before for before, after in pairwise(sums))
+
+
+def _overhead_table(found: dict[str, dict[str, float]]) -> Table:
+    table = Table(
+        title="19 workers train mnist_cnn, f = 4, no loss; median step",
+        title_justify="left", box=box.SIMPLE_HEAD,
+    )  # fmt: skip
+    for heading in ("rule", "step, ms", "aggregation, ms", "overhead", "AggregaThor's claim"):
+        table.add_column(heading, justify="right" if "ms" in heading else "left")
+    plain = found["average"]["aggregation_s"]
+    for name, line in found.items():
+        without = line["time_s"] - line["aggregation_s"] + plain
+        table.add_row(
+            name, f"{1000 * line['time_s']:.0f}", f"{1000 * line['aggregation_s']:.1f}",
+            f"{line['time_s'] / without - 1:.1%}", CLAIMS.get(name, ""),
+        )  # fmt: skip
+    return table

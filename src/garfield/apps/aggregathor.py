@@ -1,0 +1,99 @@
+"""AggregaThor: one trusted server, workers that lie, and links that lose parts of gradients.
+
+Damaskinos, El Mhamdi, Guerraoui, Guirguis and Rouault, SysML 2019; the poster
+(seed 003), the lecture (004), and the thesis, 3.6.2 and 3.7.
+
+The loop is SSMW's. The rules are Multi-Krum (n ≥ 2f + 3, of which m rows are
+averaged, 1 ≤ m ≤ n − f − 2) and Bulyan (n ≥ 4f + 3, m ≤ n − 2f − 2); any other
+may be named too, as the authors compare with the median and plain averaging.
+
+What is its own is the transport: the first `lossy_workers` workers send their
+gradients by UDP, where datagrams are lost (`garfield.transport.lossy_transport`),
+and what is missing when the round's time is up is filled by the policy `fill`
+(`garfield.transport.filling`); with `lossy_models` the model reaches them so
+too. The texts are short here, and this was assumed:
+
+- The poster fills with random values and says no more. A row so filled is not
+  its sender's any more, and at 10 % loss every large gradient is damaged. So
+  **workers on lossy links count towards f, along with those that lie**, unless
+  the rule is told what is missing (`fill = mask`).
+- With `mask` a coordinate may lack the values of all L lossy workers, so the
+  rule must bear f liars among n − L rows; those are honest values and fewer of
+  them, so f itself stays. Rules that take a mask: median, trimmed mean, MeaMed.
+- A worker cannot leave out a part of its model: lost parts of models are filled
+  with the last round's, also for `mask`, and the worker then counts towards f.
+- Statistics of batch normalisation at a vector's end are lost and filled like
+  the rest, and joined by their median, which bears them as it bears liars.
+- The original patched TensorFlow so that workers cannot write to the server's
+  graph. Here workers cannot write to anybody: they are asked.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from garfield.apps.app import Numbers, Run, app, one_server
+from garfield.apps.options import Options
+from garfield.core.errors import BoundError, ConfigError
+from garfield.core.types import Flags
+from garfield.gars import GARS, Rule
+from garfield.nodes.server import Server
+from garfield.transport.lossy_links import LossyLinks
+
+
+def _check(numbers: Numbers, gar: Rule, model_gar: Rule, options: Options) -> None:
+    one_server(numbers, gar, model_gar, options)
+    lossy, honest = options.lossy_workers, numbers.n_w - numbers.liars_w
+    LossyLinks(frozenset(), frozenset(), fill=options.fill, loss=options.loss)
+    if not 0 <= lossy <= honest:
+        raise ConfigError(f"lossy_workers must be within 0..{honest} (honest ones), got {lossy}.")
+    if not lossy and (options.loss or options.lossy_models):
+        raise ConfigError("Without lossy_workers nothing is lost. Say how many there are.")
+    faults = options.faulty_links + numbers.liars_w
+    if gar.robust and faults > numbers.f_w:
+        raise BoundError(
+            f"{options.faulty_links} workers on lossy links, filled by {options.fill}, and "
+            f"{numbers.liars_w} that lie make {faults} faults, and f is {numbers.f_w}. Raise "
+            f"f_workers to {faults}, have fewer of them, or take fill = mask with a rule like "
+            "median."
+        )
+    if options.fill == "mask" and lossy:
+        _check_mask(numbers, gar, lossy)
+
+
+def _check_mask(numbers: Numbers, gar: Rule, lossy: int) -> None:
+    if not gar.masks:
+        able = ", ".join(name for name, rule in GARS.items() if rule.masks)
+        raise ConfigError(
+            f"{gar.name} cannot leave out single values. With fill = mask, choose one of: {able}."
+        )
+    sure, needed = numbers.q_w - lossy, gar.needs(numbers.f_w)
+    if sure < needed:
+        raise BoundError(
+            f"Where all {lossy} lossy workers lack a value, {sure} of {numbers.q_w} are left, and "
+            f"{gar.name} needs {needed} to tolerate f={numbers.f_w} faults. Lower lossy_workers "
+            f"to {max(0, numbers.q_w - needed)} or less, or f."
+        )
+
+
+@app("aggregathor", check=_check, options=("lossy_workers", "loss", "fill", "lossy_models"))
+def aggregathor(ps: Server, run: Run) -> None:
+    """One trusted server: workers may lie, and some send by UDP, which may lose parts."""
+    for t in ps.steps(run.steps):
+        gradients = ps.get_gradients(t, run.numbers.q_w)
+        mask = presence(ps) if run.options.fill == "mask" else None
+        ps.update_model(run.join_gradients(gradients, mask))
+        run.after_step(ps, run)
+
+
+def presence(ps: Server) -> list[Flags] | None:
+    """For each of the last gradients, where its values arrived; None if all did."""
+    assert ps.heard is not None  # gradients were gathered
+    if not ps.heard.holes:
+        return None
+    size = ps.model.size
+    everywhere = np.ones(size, np.bool_)
+    return [
+        ~ps.heard.holes[name].missing_values(size) if name in ps.heard.holes else everywhere
+        for name in ps.heard.names
+    ]
