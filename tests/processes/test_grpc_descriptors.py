@@ -305,3 +305,15 @@ def test_a_wrong_ticket_gets_nothing_and_idle_visitors_keep_nobody_out(start, tm
     assert idle[0].recv(1) == b""
     for visitor in idle:
         visitor.close()
+
+
+def test_a_vector_kept_in_sealed_memory_is_handed_on_as_it_is_and_goes_with_its_last_reader():
+    vector = memfd.kept(np.arange(1000, dtype=np.float32))
+    descriptor = memfd.descriptor_of(vector)
+    np.testing.assert_array_equal(memfd.mapped(descriptor, 1000), np.arange(1000))
+    with pytest.raises(ValueError, match="read-only"):
+        vector[0] = 1
+    del vector
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+    assert memfd.descriptor_of(np.ones(3, np.float32)) is None

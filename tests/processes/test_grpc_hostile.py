@@ -73,7 +73,7 @@ async def tiny_chunks(request, call):
 
 async def huge_chunk(request, call):
     await call.write(header(request))
-    await call.write(bytes(100_000_000))
+    await call.write(bytes(20_000_000))
 
 
 async def short_end(request, call):
@@ -112,7 +112,7 @@ async def garbage_header(request, call):
 
 
 async def huge_header(request, call):
-    await call.write(bytes(100_000_000))
+    await call.write(bytes(20_000_000))
 
 
 async def huge_claim(request, call):
@@ -161,7 +161,7 @@ async def descriptor_unasked(request, call):
 async def compressed_bomb(request, call):
     call.set_compression(grpc.Compression.Gzip)
     await call.write(header(request))
-    await call.write(bytes(100_000_000))
+    await call.write(bytes(20_000_000))
 
 
 async def refuses_at_length(request, call):
@@ -372,7 +372,7 @@ LIES = {
     "far_future_step": "sent step 2305843009213693952.0 instead of 7.0",
     "gone_to_the_past": "says step 7 is gone, and to be at 6",
     "gone_beyond_all": "garbage instead of a header",
-    "descriptor_unasked": "descriptor that nobody asked for",
+    "descriptor_unasked": "in a way that nobody asked for",
     "compressed_bomb": "compress|beyond the limit",
     "refuses_at_length": r"^internal: \?\[31mno \?no",
     "refuses_for_now": "unavailable: come back later",

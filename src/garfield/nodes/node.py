@@ -108,6 +108,7 @@ class Node:
         self.clock = clock
         self.account = Account()
         self._patience: dict[tuple[str, ...], Patience] = {}
+        self.outbox.passable = getattr(transport, "passable", self.outbox.passable)
         if serves:  # a node that is server and worker at once has one outbox, served once
             transport.serve(self.outbox)
 

@@ -4,9 +4,9 @@ What is published is immutable: it is copied once on its way in, or handed over 
 good, and kept for the last few steps. Who asks for an older step is told how far we
 are; who asks for one that is not there yet waits, in the transport, without a thread.
 
-A node may take q + 3 vectors more than plain training, q being what it pulls: so
-three steps of models or gradients are kept, and of what servers tell each other
-(proposals, aggregates) only the last step, which lives until the next is there.
+Each step kept is a vector of memory: so two steps of models or gradients are kept, the
+present one and the one that a slower peer may still ask for, and of what servers tell
+each other (proposals, aggregates) only the last step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from garfield.transport.contract import Answer, Gone, Key, NotYet, Payload, Ready
 
-KEPT_STEPS = 3  # enough for a backup server to catch up with a primary that crashed
+KEPT_STEPS = 2
 _AMONG_SERVERS = ("proposal", "aggregate")
 
 
@@ -31,20 +31,29 @@ class Outbox:
         self._vectors: dict[Key, Payload] = {}
         self._lock = threading.Lock()
         self._wake: list[Callable[[], None]] = []
+        self.passable: Callable[[Payload], Payload | None] = lambda vector: None
+        """The transport's own way to keep a vector, in memory that peers can be given."""
 
     def publish(self, key: Key, vector: Payload, *, copy: bool = True) -> None:
         """Make a copy of `vector` available under `key`, and forget what is too old.
 
         Without the copy, the vector is the outbox's from now on: nobody may write to it.
         """
-        frozen = (np.array if copy else np.asarray)(vector, dtype=key.dtype)
-        frozen.setflags(write=False)
+        self._forget(key.step)  # first: the new one then takes the place of the oldest
+        vector = np.asarray(vector, dtype=key.dtype)
+        kept = self.passable(vector)
+        if kept is None:
+            kept = vector.copy() if copy else vector
+        kept.setflags(write=False)
         with self._lock:
-            self._vectors[key] = frozen
-            self.step = max(self.step, key.step)
+            self._vectors[key] = kept
+        self.changed()
+
+    def _forget(self, step: int) -> None:
+        with self._lock:
+            self.step = max(self.step, step)
             for old in [known for known in self._vectors if self._over(known)]:
                 del self._vectors[old]
-        self.changed()
 
     def own(self, key: Key) -> Payload | None:
         """What was published under `key`, as its author wrote it."""

@@ -64,14 +64,18 @@ class Server(Node):
         self._round = 0
         self._tail: Payload | None = None
         self._length = self.model.size + self.model.tail
+        self._lent: dict[str, Rows] = {}
 
     # -- the listings' methods ----------------------------------------------------------
 
     def get_gradients(self, t: int, q: int) -> Rows:
-        """Gradients of step t from q workers: all of them, None for the silent, if q is all."""
+        """Gradients of step t from q workers: all of them, None for the silent, if q is all.
+
+        They are gone at the next call: their memory may be the senders'.
+        """
         self.heard = self.gather_gradients(t, q)
         self._tail = median_tail(self.heard.rows, self.model.size)
-        return bodies(self.heard.rows, self.model.size)
+        return self._lend("gradient", bodies(self.heard.rows, self.model.size))
 
     def update_model(self, gradient: Any) -> None:
         """Take an optimizer step along an aggregated gradient."""
@@ -82,6 +86,7 @@ class Server(Node):
     def get_models(self, q: int) -> Rows:
         """Models of q servers after their step, this one's included."""
         key = Key("proposal", self.step)
+        self._recall(key.kind)
         self._publish(key)
         try:
             found = self.gather(self.servers, key, length=self._length, quorum=q, f=self.f_ps).rows
@@ -90,7 +95,7 @@ class Server(Node):
             self.catch_up(behind.step, kind="proposal")
             found = [self._read()] * q  # joined already, by catching up
         self._tail = median_tail(found, self.model.size)
-        return bodies(found, self.model.size)
+        return self._lend(key.kind, bodies(found, self.model.size))
 
     def write_model(self, model: Any) -> None:
         """Replace the parameters: by what servers agreed on, say."""
@@ -135,6 +140,9 @@ class Server(Node):
     ) -> Gathered:
         """What q workers send of that kind at step t, `numbers` of them for each of the model's."""
         self.step, self._round = max(self.step, t), 0
+        self._recall("gradient")
+        if self.heard is not None:
+            self.heard.rows.clear()
         length = numbers * self._length
         while True:
             self._publish_model()
@@ -197,6 +205,14 @@ class Server(Node):
             vector = self._read()
             vector[self.model.size :] = self._tail
             self.model.write(vector)
+
+    def _lend(self, kind: str, rows: Rows) -> Rows:
+        self._lent[kind] = rows
+        return rows
+
+    def _recall(self, kind: str) -> None:
+        """Let go of the last rows, q vectors of them, also in the list that a caller holds."""
+        self._lent.pop(kind, []).clear()
 
     def _read(self) -> Payload:
         """The model as a vector of its own."""

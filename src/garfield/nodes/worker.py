@@ -8,13 +8,14 @@ told so by its servers, and jumps to the step that f + 1 of them agree on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from garfield.adapters.adapt import adapt
 from garfield.adapters.contract import Batch
+from garfield.adapters.feeding import Batches, endless
 from garfield.core.errors import QuorumError
 from garfield.nodes.node import Behind, Node
 from garfield.nodes.tails import bodies, median_tail
@@ -23,20 +24,13 @@ from garfield.transport.contract import Key, Payload, Transport
 Rule = Callable[..., Any]
 
 
-@runtime_checkable
-class Batches(Protocol):
-    """Data whose batch is a function of the step: a step computed again is the same."""
-
-    def batch(self, step: int) -> Batch: ...
-
-
 class Worker(Node):
     """Owns data; answers models with gradients."""
 
     def __init__(
         self,
         model: Any,
-        data: Batches | Iterable[Batch],
+        data: Batches | Iterable[Batch] | tuple[Any, Any],
         *,
         transport: Transport,
         servers: Sequence[str],
@@ -47,9 +41,10 @@ class Worker(Node):
         momentum: float = 0.0,
         **node: Any,
     ) -> None:
-        """`model` is a torch.nn.Module (or an adapter), `data` a DataLoader or any iterable of
-        batches. `servers` are names that the transport knows, f_ps of which may be faulty;
-        `model_gar` joins the models of several. The rest goes to `Node`.
+        """`model` is a torch.nn.Module or a Keras model (or an adapter), `data` a DataLoader, a
+        tf.data.Dataset, any iterable of batches, or arrays (inputs, targets). `servers` are names
+        that the transport knows, f_ps of which may be faulty; `model_gar` joins the models of
+        several. The rest goes to `Node`.
         """
         super().__init__(transport, **node)
         self.model, self.servers, self.f_ps = adapt(model, loss=loss), tuple(servers), f_ps
@@ -59,7 +54,7 @@ class Worker(Node):
         self.step = 0
         self.loss = float("nan")
         self.compute_s = 0.0
-        self._data = data if isinstance(data, Batches) else _Endless(data)
+        self._data = endless(data)
         self._gradient = np.zeros(self.model.size + self.model.tail, np.float32)
         self._velocity: Payload | None = None
 
@@ -85,13 +80,22 @@ class Worker(Node):
 
     def compute(self, step: int, model: Payload) -> None:
         """Publish the gradient of one batch at `model`."""
+        self.differentiate(step, model)
+        self.outbox.publish(Key("gradient", step), self._gradient, copy=False)
+
+    def differentiate(self, step: int, model: Payload) -> None:
+        """Compute that gradient, and keep it to oneself."""
+        self._gradient = np.empty_like(self._gradient)  # the last one is the outbox's, perhaps
         self.model.write(model)
         started = self.clock()
         self.loss = self.model.gradient(self._data.batch(step), self._gradient)
         if self.momentum:
             self._gradient[: self.model.size] = self._accelerated(self._gradient)
         self.compute_s += self.clock() - started
-        self.outbox.publish(Key("gradient", step), self._gradient)
+
+    def tells(self) -> dict[str, Any]:
+        """What a report should say of it, besides what is said of every worker."""
+        return {}
 
     def _accelerated(self, gradient: Payload) -> Payload:
         """v ← β v + g; the mean of all workers' is what SGD with momentum would have."""
@@ -110,19 +114,3 @@ class Worker(Node):
         size = self.model.size
         body = self.model_gar(gradients=bodies(rows, size), f=self.f_ps)
         return np.concatenate([body, median_tail(rows, size)])
-
-
-class _Endless:
-    """A DataLoader or any other iterable, begun again whenever it ends."""
-
-    def __init__(self, batches: Iterable[Batch]) -> None:
-        self._batches = batches
-        self._at: Iterator[Batch] | None = None
-
-    def batch(self, step: int) -> Batch:
-        if self._at is not None:
-            found = next(self._at, None)
-            if found is not None:
-                return found
-        self._at = iter(self._batches)
-        return next(self._at)

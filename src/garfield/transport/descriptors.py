@@ -85,11 +85,14 @@ class Counter:
             self._drop_oldest()
 
     async def copy(self, key: Key, payload: Payload) -> int:
-        """A descriptor of a sealed copy, for a ticket at once.
+        """A descriptor of a sealed copy, for a ticket at once; of the vector, if it is sealed.
 
         One per publication: what is published under a key stays, though its memory may serve
         another key later. The payload is kept too, so that no other gets its id.
         """
+        own = memfd.descriptor_of(payload)
+        if own is not None:
+            return own
         which = key, id(payload)
         if which not in self._copies:
             while len(self._copies) >= KEPT:

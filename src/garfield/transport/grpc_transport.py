@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from garfield.core.errors import ConfigError, GarfieldError
-from garfield.transport import descriptors, identity, wire
+from garfield.transport import descriptors, identity, memfd, wire
 from garfield.transport.buffers import Buffers
 from garfield.transport.contract import Gone, Key, Payload, Replies, Source, Until
 from garfield.transport.datagram_server import DatagramServer
@@ -88,6 +88,15 @@ class GrpcTransport:
     def bytes_received(self) -> int:
         """Of vectors, so far, valid or not."""
         return self._client.bytes_received
+
+    def passable(self, vector: Payload) -> Payload | None:
+        """A copy in memory that peers can be given, if they are on this host and it is worth it."""
+        if self._same_host is None or vector.nbytes <= wire.CHUNK:
+            return None
+        try:
+            return memfd.kept(vector)
+        except OSError:  # no descriptors left: it will be streamed
+            return None
 
     def serve(self, source: Source) -> None:
         """Start answering peers from `source`. Once."""

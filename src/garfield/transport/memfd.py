@@ -10,6 +10,7 @@ import asyncio
 import fcntl
 import mmap
 import os
+import weakref
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,36 @@ from garfield.transport.contract import Payload
 
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _BLOCK = 512  # bytes; what st_blocks counts, whatever the file system's own are
+
+
+class Sealed(mmap.mmap):
+    """Sealed memory of our own, mapped read-only; its descriptor goes with it."""
+
+    descriptor: int
+
+
+def kept(payload: Payload) -> Payload:
+    """A copy in sealed memory, to be published: who asks is given the descriptor, and no copy."""
+    descriptor = os.memfd_create("garfield", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        view = wire.raw(payload)
+        at = 0
+        while at < len(view):
+            at += os.write(descriptor, view[at:])
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+        memory = Sealed(descriptor, len(view), mmap.MAP_PRIVATE, mmap.PROT_READ)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    memory.descriptor = descriptor
+    weakref.finalize(memory, os.close, descriptor)
+    return np.frombuffer(memory, dtype=payload.dtype)
+
+
+def descriptor_of(payload: Payload) -> int | None:
+    """Of memory that `kept` made; None for any other."""
+    memory = getattr(payload.base, "obj", None)  # numpy holds it by a memoryview
+    return memory.descriptor if isinstance(memory, Sealed) else None
 
 
 async def sealed(payload: Payload) -> int:

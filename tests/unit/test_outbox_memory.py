@@ -1,0 +1,54 @@
+"""An outbox holds few vectors, and takes one over without a copy if it is given it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from garfield.nodes.outbox import KEPT_STEPS, Outbox
+from garfield.transport.contract import Gone, Key, NotYet, Ready
+
+
+def test_a_vector_that_is_handed_over_is_not_copied_and_can_no_longer_be_written() -> None:
+    outbox, vector = Outbox(), np.ones(3, np.float32)
+    outbox.publish(Key("gradient", 0), vector, copy=False)
+    answer = outbox.answer("server", Key("gradient", 0))
+    assert isinstance(answer, Ready)
+    assert answer.payload is vector
+    with pytest.raises(ValueError, match="read-only"):
+        vector[0] = 2.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"), [("model", KEPT_STEPS), ("gradient", KEPT_STEPS), ("proposal", 1)]
+)
+def test_only_the_last_steps_are_kept_and_older_ones_are_gone(kind: str, kept: int) -> None:
+    outbox = Outbox()
+    for step in range(6):
+        outbox.publish(Key(kind, step), np.full(3, step, np.float32))
+    answers = [outbox.answer("asker", Key(kind, step)) for step in range(7)]
+    assert [type(answer) for answer in answers] == [Gone] * (6 - kept) + [Ready] * kept + [NotYet]
+
+
+def test_a_servers_proposal_lives_until_its_next_one() -> None:
+    outbox, proposal = Outbox(), Key("proposal", 4)
+    outbox.publish(proposal, np.ones(3, np.float32))
+    outbox.publish(Key("model", 4), np.ones(3, np.float32))
+    assert isinstance(outbox.answer("server-1", proposal), Ready)
+    outbox.publish(Key("proposal", 5), np.ones(3, np.float32))
+    assert outbox.answer("server-1", proposal) == Gone(5)
+
+
+def test_vectors_are_kept_the_transports_way_and_the_oldest_makes_room_first() -> None:
+    outbox, alive = Outbox(kept_steps=1), []
+
+    def passable(vector: np.ndarray) -> np.ndarray:
+        alive.append(len(outbox._vectors))
+        return vector.copy()
+
+    outbox.passable = passable
+    for step in range(3):
+        outbox.publish(Key("model", step), np.full(3, step, np.float32))
+    assert alive == [0, 0, 0]
+    with pytest.raises(ValueError, match="read-only"):
+        outbox.own(Key("model", 2))[0] = 1.0
