@@ -13,8 +13,14 @@ SMALL = Settings(
     model="digits_mlp", data="digits", workers=9, steps=40, batch=32, learning_rate=0.05,
     evaluate_every=0, timeout_s=1.0, give_up_s=5.0,
 )  # fmt: skip
-LIES = [*(name for name in ATTACKS if "inner-product" not in name), *BEHAVIOURS]
+LIES = [*(name for name in ATTACKS if "inner-product" not in name), *BEHAVIOURS,
+        "equivocate(attack=little-is-enough)"]  # fmt: skip
 LEARNT = 0.85  # chance is 0.1; forty honest steps reach 0.9 and more
+
+
+def test_every_way_of_failing_that_is_promised_has_its_name():
+    promised = {"silence", "stall", "drip", "wrong-shape", "equivocate"}
+    assert promised == set(BEHAVIOURS)
 
 
 def accuracy(settings):
@@ -45,6 +51,24 @@ def test_replicated_servers_learn_whatever_a_server_and_two_workers_do(lie):
 
 
 @pytest.mark.parametrize("lie", LIES)
+def test_guanyu_learns_whatever_a_server_and_two_workers_do(lie):
+    attacked = SMALL.updated(
+        app="guanyu", servers=6, byzantine_servers=1, byzantine_workers=2,
+        worker_attack=lie, server_attack=lie if lie != "label-flip" else "none",
+    )  # fmt: skip
+    assert accuracy(attacked) > LEARNT
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_liubei_learns_whatever_a_server_and_two_workers_do(lie):
+    attacked = SMALL.updated(
+        app="liubei", servers=4, byzantine_servers=1, byzantine_workers=2, gather_every=3,
+        learning_rate=0.5, worker_attack=lie, server_attack=lie if lie != "label-flip" else "none",
+    )  # fmt: skip
+    assert accuracy(attacked) > LEARNT
+
+
+@pytest.mark.parametrize("lie", LIES)
 def test_peers_learn_whatever_one_of_them_does(lie):
     attacked = SMALL.updated(
         app="decentralized", workers=7, byzantine_workers=1, worker_attack=lie, contractions=1
@@ -52,7 +76,7 @@ def test_peers_learn_whatever_one_of_them_does(lie):
     assert accuracy(attacked) > LEARNT
 
 
-@pytest.mark.parametrize("lie", ["reverse", "random", "stall", "equivocate"])
+@pytest.mark.parametrize("lie", ["reverse", "random", "silence", "stall", "equivocate"])
 def test_an_asynchronous_quorum_learns_too(lie):
     attacked = SMALL.updated(
         app="msmw", workers=13, servers=4, byzantine_servers=1, byzantine_workers=2,
@@ -95,11 +119,11 @@ def models(settings):
     return vectors
 
 
-@pytest.mark.parametrize("app", ["ssmw", "msmw", "decentralized"])
+@pytest.mark.parametrize("app", ["ssmw", "msmw", "decentralized", "guanyu", "liubei"])
 def test_the_same_seed_gives_the_same_model_bit_for_bit(app):
     attacked = SMALL.updated(
-        app=app, servers=4 if app == "msmw" else 1, byzantine_workers=1, worker_attack="random",
-        steps=10, seed=3,
+        app=app, servers={"msmw": 4, "guanyu": 3, "liubei": 4}.get(app, 1), steps=10, seed=3,
+        byzantine_workers=1, worker_attack="random",
     )  # fmt: skip
     first, second = models(attacked), models(attacked)
     np.testing.assert_array_equal(first, second)
@@ -124,7 +148,7 @@ def test_averaging_with_worker_momentum_is_sgd_with_momentum():
     settings = SMALL.updated(app="vanilla", workers=3, steps=8)
     [mine] = models(settings)
     factory = Factory(settings, lambda optimizer: None, {})
-    shares = [factory._batches(name) for name in settings.worker_names]
+    shares = [factory._batches(name, name) for name in settings.worker_names]
     adapter = torch_adapter(settings, optimizer=False)
     optimizer = torch.optim.SGD(adapter.module.parameters(), lr=0.05, momentum=0.9)
     for step in range(8):
@@ -140,7 +164,7 @@ def test_averaging_with_worker_momentum_is_sgd_with_momentum():
 
 def test_more_silent_workers_than_f_stop_the_run_and_are_named():
     stalled = SMALL.updated(
-        byzantine_workers=2, f_workers=1, worker_attack="stall", gar="median", give_up_s=3.0
+        byzantine_workers=2, f_workers=1, worker_attack="silence", gar="median", give_up_s=3.0
     )
     with pytest.raises(QuorumError, match=r"7 of 9 gradients for step 0 .*needs 8.*worker-7: no a"):
         simulate(stalled, lambda event: None)

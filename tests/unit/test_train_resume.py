@@ -23,6 +23,7 @@ APPS = {
     "crash-tolerant": {"servers": 2},
     "msmw": {"servers": 3, "byzantine_servers": 1, "server_attack": "reverse"},
     "decentralized": {"contractions": 1},
+    "liubei": {"servers": 4, "byzantine_servers": 1, "server_attack": "reverse", "gather_every": 3},
 }
 
 

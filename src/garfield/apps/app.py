@@ -7,10 +7,13 @@ The loops use the methods of `Server` alone and hold no setting of their own;
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from garfield.adapters.contract import Adapter, Batch
 from garfield.apps.options import Options
 from garfield.core.errors import ConfigError
 from garfield.core.registry import Registry
@@ -19,6 +22,11 @@ from garfield.nodes.server import Rows, Server
 from garfield.nodes.worker import Worker
 
 APPS: Registry[App] = Registry("an application")
+
+_NOTHING = np.empty(0, np.float32)
+
+Probe = Callable[[], tuple[Adapter, Batch]]
+"""The model as every node starts with it, and some of the data: the same for all."""
 
 Check = Callable[["Numbers", Rule, Rule, Options], None]
 """Raises BoundError or ConfigError for numbers that the rules cannot bear."""
@@ -33,16 +41,22 @@ class Numbers:
     n_ps: int = 1
     f_ps: int = 0
     synchronous: bool = True
+    gradient_quorum: int = 0
+    """How many gradients an asynchronous server waits for; 0 for n − f."""
+    model_quorum: int = 0
+    """How many models an asynchronous node waits for; 0 for n − f."""
+    liars_w: int = 0
+    """How many workers lie in this run, as far as its settings say."""
 
     @property
     def q_w(self) -> int:
         """How many gradients a server asks for."""
-        return self.n_w if self.synchronous else self.n_w - self.f_w
+        return self.n_w if self.synchronous else self.gradient_quorum or self.n_w - self.f_w
 
     @property
     def q_ps(self) -> int:
         """How many models a node asks for."""
-        return self.n_ps if self.synchronous else self.n_ps - self.f_ps
+        return self.n_ps if self.synchronous else self.model_quorum or self.n_ps - self.f_ps
 
 
 @dataclass
@@ -62,12 +76,13 @@ class Run:
     """Who was trusted with the last gradient."""
     aggregation_s: float = field(default=0.0, init=False)
 
-    def join_gradients(self, gradients: Rows) -> Any:
-        """The workers' gradients, by the run's rule."""
+    def join_gradients(self, gradients: Rows, mask: Any = None) -> Any:
+        """The workers' gradients, by the run's rule; `mask` is true where a value arrived."""
         started = time.perf_counter()
-        self.explained = self.gar(gradients=gradients, f=self.numbers.f_w, explain=True)
+        found = self.gar(gradients, self.numbers.f_w, mask=mask, explain=True)
         self.aggregation_s += time.perf_counter() - started
-        return self.explained.vector
+        self.explained = replace(found, vector=_NOTHING)  # the vector itself would live on for long
+        return found.vector
 
     def join_models(self, models: Rows) -> Any:
         """The servers' models, by the run's rule for models."""
@@ -94,9 +109,17 @@ class App:
     options: tuple[str, ...] = ()
     """The fields of `Options` that it uses."""
     shared_data: bool = False
-    """A worker is given the batches of all workers, in the order of their names."""
+    """A worker is given the batches of all workers, in the order of their names, and its place."""
+    momentum_at_server: bool = False
+    """Workers send plain gradients, and the server's optimizer has the momentum."""
+    joins: Callable[[Options, Numbers], str] | None = None
+    """How it joins gradients, in words, where that is not by a rule that the user chooses."""
     worker_arguments: Callable[[Options, Numbers], dict[str, Any]] = lambda options, numbers: {}
     """What its workers are given besides what every worker is."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that mean something else here when they are not given."""
+    settle: Callable[[Options, Probe], dict[str, Any]] = lambda options, probe: {}
+    """Settings that are left to it, worked out from the model and the data before a run."""
 
     def __repr__(self) -> str:
         return f"<application {self.name}>"

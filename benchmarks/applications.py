@@ -1,0 +1,166 @@
+"""All applications beside each other: what each survives, and what that costs.
+
+The same model and data for all, 18 workers of which 3 are declared faulty, and lie
+in three attacks; where there are several servers, 6 of which 1 is declared and lies.
+Without servers, 18 peers with 3 liars. DRACO computes every gradient 9 times.
+
+Accuracies, steps to the target and bytes come from simulation: they are the same in
+every run. Updates per second come from short runs of real processes on this machine,
+nobody lying, and are as noisy as the machine is busy; 18 workers share its cores.
+Every cell is kept as soon as it is done: a run that was interrupted goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.applications_table import draw, legend, table
+from garfield.apps import APPS
+from garfield.core.errors import GarfieldError, MissingDependency
+from garfield.launch.settings import NONE, Settings
+
+QUESTION = "Which application learns under which attack, and what does it cost?"
+ATTACKS = (NONE, "reverse", "random", "little-is-enough")
+RESULTS = Path(__file__).parents[1] / "results"
+WORKERS, LYING_WORKERS, SERVERS, LYING_SERVERS = 18, 3, 6, 1
+TARGETS = {"mnist_cnn": 0.7, "digits_mlp": 0.9}
+WARM_UP = 5
+"""Steps of a run of real processes before its clock counts."""
+BASE = Settings().updated(
+    model="mnist_cnn", data="fashion-small", workers=WORKERS, byzantine_workers=LYING_WORKERS,
+    batch=32, learning_rate=0.02, momentum=0.9, evaluate_every=5, timeout_s=5.0, give_up_s=120.0,
+)  # fmt: skip
+QUICK = {"model": "digits_mlp", "data": "digits", "learning_rate": 0.05}
+PLAIN = {"mnist_cnn": 0.1, "digits_mlp": 0.5}
+"""LiuBei's learning rate: it has no momentum."""
+GATHER_EVERY = 5
+"""LiuBei's, fixed: at these rates the formula gives T = 1, and there would be no scatter."""
+
+
+def add_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--apps", nargs="+", choices=[*APPS], help="applications (all)")
+    group.add_argument("--steps", type=int, default=150, help="of each simulated run (150)")
+    group.add_argument("--real-steps", type=int, default=40, help="of real processes (40)")
+    group.add_argument("--again", action="store_true", help="forget the cells that are kept")
+
+
+def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """Print the table, draw the picture; all numbers are returned."""
+    kept = Kept(RESULTS / "applications", options.again, console)
+    base, steps, real_steps = BASE, options.steps, options.real_steps
+    if options.quick:
+        base, steps, real_steps = BASE.updated(**QUICK), 50, 20
+    target, liars = TARGETS[base.model], (WORKERS, LYING_WORKERS, SERVERS, LYING_SERVERS)
+    console.print(legend(*liars, target), highlight=False)
+    names = options.apps or sorted(APPS, key=lambda name: name != "vanilla")
+    lines: dict[str, dict[str, Any]] = {app: {} for app in names}
+    for app, cells in lines.items():
+        for attack in ATTACKS:
+            settings = settings_of(app, attack, base).updated(steps=steps)
+            cells[attack] = kept.cell("simulated", settings, simulated)
+    for app, cells in lines.items():  # right after each other: the machine may change its mood
+        settings = settings_of(app, NONE, base).updated(steps=real_steps, evaluate_every=0)
+        try:
+            cells["pace"] = kept.cell("real", settings, paced)
+        except GarfieldError as problem:  # the machine may be too busy: try again later
+            console.print(f"{app}: {problem}", highlight=False)
+            cells["pace"] = {"updates_per_s": None}
+    console.print(table(lines, ATTACKS, target))
+    try:
+        console.print(f"Picture: {draw(lines, ATTACKS, RESULTS / 'applications.png')}")
+    except MissingDependency as missing:
+        console.print(str(missing))
+    return {"base": asdict(base), "target": target, "applications": lines}
+
+
+def settings_of(app: str, attack: str, base: Settings = BASE) -> Settings:
+    """The same run for every application, as far as it can be the same."""
+    changes: dict[str, Any] = {"app": app, "worker_attack": attack}
+    if APPS[app].several_servers and not APPS[app].peers:
+        changes |= {"servers": SERVERS, "byzantine_servers": LYING_SERVERS, "server_attack": attack}
+    if app == "draco":
+        changes["redundancy"] = 9
+    if app == "liubei":
+        plain = {"momentum": 0.0, "learning_rate": PLAIN[base.model]}
+        changes |= {**plain, "gather_every": GATHER_EVERY}
+    return base.updated(**changes)
+
+
+class Kept:
+    """Cells on disk, one file each, valid for the settings that they were made with."""
+
+    def __init__(self, directory: Path, again: bool, console: Console) -> None:
+        self._directory, self._again, self._console = directory, again, console
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def cell(self, kind: str, settings: Settings, make: Any) -> dict[str, Any]:
+        """What `make(settings)` found, now or before."""
+        name = f"{kind}-{settings.model}-{settings.app}-{settings.worker_attack}.json"
+        path = self._directory / name
+        used = asdict(settings)
+        if path.exists() and not self._again:
+            before = json.loads(path.read_text())
+            if before["settings"] == used:
+                return dict(before["found"])
+        began = time.perf_counter()
+        with self._console.status(f"{settings.app}, {settings.worker_attack} ({kind})"):
+            found: dict[str, Any] = make(settings)
+        took = time.perf_counter() - began
+        self._console.print(f"{settings.app}, {settings.worker_attack} ({kind}): {took:.0f} s")
+        partial = path.with_suffix(".part")
+        partial.write_text(json.dumps({"settings": used, "found": found}, indent=1))
+        partial.replace(path)
+        return found
+
+
+def simulated(settings: Settings) -> dict[str, Any]:
+    """Accuracy, its curve, and bytes, on a virtual clock."""
+    from garfield.launch.frameworks import use_threads
+    from garfield.launch.simulate import simulate
+
+    use_threads(1, settings.frameworks)
+    events: list[Any] = []
+    failure = None
+    try:
+        simulate(settings, events.append, threads=len(os.sched_getaffinity(0)))
+    except GarfieldError as problem:
+        failure = str(problem)
+    curve = [(event["step"], event["accuracy"]) for event in events if "accuracy" in event]
+    steps = [event for event in events if event["event"] == "step"]
+    last = steps[-1] if steps else {"step": 0, "bytes_received": 0, "computed": 0}
+    done = max(1, last["step"])
+    return {
+        "accuracy": curve[-1][1] if curve else None,
+        "curve": curve,
+        "bytes_per_step": last["bytes_received"] / done,
+        "gradients_per_step": last["computed"] / done,
+        "filters": last.get("filters"),
+        "ended": failure or next((e["error"] for e in events if e["event"] == "diverged"), None),
+    }
+
+
+def paced(settings: Settings) -> dict[str, Any]:
+    """Updates per second of real processes, as the first server sees them."""
+    from garfield.launch.processes import run_processes
+
+    times: dict[int, float] = {}
+
+    def sink(event: Any) -> None:
+        if event["event"] == "step" and event["node"] == settings.honest_servers[0]:
+            times[event["step"]] = event["time_s"]
+
+    run_processes(settings, sink)
+    first, last = min(WARM_UP, settings.steps - 1), settings.steps
+    return {
+        "updates_per_s": (last - first) / (times[last] - times[first]),
+        "steps": last - first,
+        "load": os.getloadavg()[0],
+    }

@@ -1,0 +1,237 @@
+"""LiuBei: servers and workers may lie, at hardly more traffic than with one trusted server.
+
+    scatter   a worker pulls the model of one server and computes its gradient there, if the
+              model passes two tests; else it tries the next server
+    gather    every T steps, servers pull each other's models and take their median; workers
+              pull those of all servers and take theirs
+
+Servers pull the gradients of all workers in every step. So a step has the rounds of plain
+training, two, and a gather one more; of messages, a worker pulls 1 model and not n_ps.
+
+The tests (garfield.filters): the distance of the pulled model from the worker's own estimate,
+which costs nothing, then the growth of its gradient, for which a backward pass is needed that a
+refusal wastes. The second refuses a share f_ps / n_ps of honest models, by construction. A
+worker that has refused all servers, or does not know the step before (it has just been started,
+or was left behind), pulls all models and takes their median, as in a gather.
+
+Assumed where the lecture is short: the network is synchronous, a silent server costs a time-out
+until patience with it ends; n_ps ≥ 3 f_ps + 1 (its 4 servers with 1 liar); the order in which a
+worker asks servers is drawn from (seed, name, step); servers may drift for T steps only if all
+steps are plain SGD, so momentum and weight decay are refused; T comes from the smoothness of
+the model at its start (garfield.filters.smoothness), the same at every node, or from
+gather_every. Any rule may join gradients; the models filter's constant is that of MDA.
+
+El Mhamdi, Guerraoui, Guirguis: "Fast Machine Learning with Byzantine Workers and Servers", 2019.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from garfield.apps.app import Numbers, Probe, Run, app
+from garfield.apps.options import Options, Training
+from garfield.core.errors import BoundError, ConfigError
+from garfield.filters import Coefficients, coefficient, farthest, period, smoothness
+from garfield.gars import Rule
+from garfield.nodes.patience import Patience
+from garfield.nodes.server import Server
+from garfield.nodes.worker import Worker
+from garfield.transport.contract import Key, Payload, first
+
+
+@dataclass(frozen=True)
+class Scattering:
+    """What a worker must know to judge a model."""
+
+    every: int
+    """Steps from one gather to the next."""
+    training: Training
+    n_w: int
+    f_w: int
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A step that a worker has done: where it was, and what it computed there."""
+
+    step: int
+    model: Payload
+    gradient: Payload
+
+
+class ScatteredWorker(Worker):
+    """Follows one server at a time, and believes it within limits."""
+
+    def __init__(self, *worker: Any, scattering: Scattering, **named: Any) -> None:
+        super().__init__(*worker, **named)
+        self.tested: Counter[str] = Counter()
+        """How many models of each server were judged."""
+        self.rejected: Counter[str] = Counter()
+        """How many of them were refused."""
+        self._scattering = scattering
+        self._coefficients = Coefficients(n_ps=len(self.servers), f_ps=self.f_ps)
+        self._hopes = {server: Patience((server,)) for server in self.servers}
+        self._before: _Taken | None = None
+        self._judged, self._judged_at = self._gradient[:0], -1
+        self._gathered_at = 0
+        self._moved = 0.0  # γ‖g‖ at the last gather
+
+    def follow(self) -> None:
+        known = self._before is not None and self._before.step == self.step - 1
+        if not known or self.step % self._scattering.every == 0 or not self._scatter():
+            self._gather()
+        self.outbox.publish(Key("gradient", self.step), self._gradient)
+        self.step += 1
+
+    def tells(self) -> dict[str, Any]:
+        counts = {name: [self.tested[name], self.rejected[name]] for name in sorted(self.tested)}
+        return {"filters": counts} if counts else {}
+
+    def _scatter(self) -> bool:
+        """Take the first server's model that passes; False if none did."""
+        for server in self._order():
+            model = self._asked(server)
+            if model is None:
+                continue
+            self.tested[server] += 1
+            if self._passes(model):
+                return True
+            self.rejected[server] += 1
+        return False
+
+    def _gather(self) -> None:
+        """Take the median of all servers' models."""
+        key, length = Key("model", self.step), len(self._gradient)
+        found = self.gather(self.servers, key, length=length, quorum=self.q_ps, f=self.f_ps)
+        for name, row in zip(found.names, found.rows, strict=True):
+            self._hopes[name].note([name] if row is not None else [])
+        model = np.array(self._joined(found.rows))  # of a single server, it is a pull's memory
+        self.differentiate(self.step, model)
+        if self._before is not None and self._before.step == self.step - 1:
+            self._coefficients.accept(self._growth())
+        self._gathered_at = self.step
+        self._keep(model)
+        self._moved = self._step_length()
+
+    def _passes(self, model: Payload) -> bool:
+        before, size, s = self._before, self.model.size, self._scattering
+        assert before is not None  # else this is a gather
+        expected = before.model - np.float32(s.training.rate(before.step)) * before.gradient
+        bound = farthest(
+            self._moved, since=self.step - 1 - self._gathered_at, period=s.every,
+            n_w=s.n_w, f_w=s.f_w,
+        )  # fmt: skip
+        with np.errstate(over="ignore", invalid="ignore"):  # a lie may be huge
+            distance = np.linalg.norm(model[:size] - expected)
+        if not distance < bound:
+            return False
+        self._differentiate_once(model)
+        if not self._coefficients.accept(self._growth()):
+            return False
+        self._keep(self._judged)
+        return True
+
+    def _differentiate_once(self, model: Payload) -> None:
+        """Honest servers mostly hold the same model: one backward pass judges them all."""
+        if self._judged_at == self.step and np.array_equal(self._judged, model):
+            return
+        self._judged, self._judged_at = model.copy(), self.step  # pulls use their memory again
+        self.differentiate(self.step, self._judged)
+
+    def _asked(self, server: str) -> Payload | None:
+        """One server's model of this step, if it comes in time."""
+        key, length = Key("model", self.step), len(self._gradient)
+        started, wait_s = self.clock(), self.waits.timeout_s
+        found = self.transport.pull([server], key, length=length, until=first(1), timeout_s=wait_s)
+        self.account.note(found.silent, self.clock() - started)
+        self._hopes[server].note(found.names)
+        return found.rows[0] if found.rows else None
+
+    def _order(self) -> Sequence[str]:
+        """In which servers are asked at this step; those that keep silent are left out."""
+        seed = (self._scattering.training.seed, crc32(self.name.encode()), self.step)
+        order = np.random.default_rng(seed).permutation(len(self.servers))
+        return [self.servers[i] for i in order if self._hopes[self.servers[i]].awaited()]
+
+    def _growth(self) -> float:
+        assert self._before is not None
+        gradient = self._gradient[: self.model.size]
+        return coefficient(gradient, self._before.gradient, self._step_length())
+
+    def _step_length(self) -> float:
+        """γ‖g‖ of the last step taken."""
+        assert self._before is not None
+        rate = self._scattering.training.rate(self._before.step)
+        return rate * float(np.linalg.norm(self._before.gradient))
+
+    def _keep(self, model: Payload) -> None:
+        size = self.model.size
+        self._before = _Taken(self.step, model[:size], self._gradient[:size].copy())
+
+
+def _enough_servers(numbers: Numbers, gar: Rule, model_gar: Rule, options: Options) -> None:
+    if not numbers.synchronous:
+        raise ConfigError("liubei is synchronous. Choose guanyu for a network without bounds.")
+    if options.training.momentum or options.training.weight_decay:
+        raise ConfigError(
+            f"liubei's filters assume plain SGD: set momentum and weight_decay to 0, got "
+            f"{options.training.momentum:g} and {options.training.weight_decay:g}."
+        )
+    if options.gather_every < 0:
+        raise ConfigError(f"gather_every must be at least 0, got {options.gather_every}.")
+    if numbers.n_ps < 3 * numbers.f_ps + 1:
+        raise BoundError(
+            f"liubei needs n >= {3 * numbers.f_ps + 1} servers (3f + 1) to tolerate "
+            f"f={numbers.f_ps} of them, got n={numbers.n_ps}. Add servers or lower f."
+        )
+    gar.check(numbers.q_w, numbers.f_w)
+    model_gar.check(numbers.q_ps, numbers.f_ps)
+
+
+def _gather_every(options: Options, probe: Probe) -> dict[str, Any]:
+    """T, where it was not given."""
+    if options.gather_every:
+        return {}
+    adapter, batch = probe()
+    start, gradient = np.empty((2, adapter.size + adapter.tail), np.float32)
+    adapter.read(start)
+
+    def at(body: Payload) -> Payload:
+        adapter.write(np.concatenate([body, start[adapter.size :]]))
+        adapter.gradient(batch, gradient)
+        return gradient[: adapter.size]
+
+    rate = options.training.rate(0)
+    return {"gather_every": period(smoothness(at, start[: adapter.size], rate), rate)}
+
+
+def _scattering(options: Options, numbers: Numbers) -> dict[str, Any]:
+    told = Scattering(options.gather_every, options.training, numbers.n_w, numbers.f_w)
+    return {"scattering": told}
+
+
+@app(
+    "liubei",
+    check=_enough_servers,
+    worker=ScatteredWorker,
+    several_servers=True,
+    options=("gather_every",),
+    worker_arguments=_scattering,
+    defaults={"momentum": 0.0},
+    settle=_gather_every,
+)
+def liubei(ps: Server, run: Run) -> None:
+    """Servers meet now and then, workers test one model a step: both may lie, little traffic."""
+    for t in ps.steps(run.steps):
+        gradients = ps.get_gradients(t, run.numbers.q_w)
+        ps.update_model(run.join_gradients(gradients))
+        if ps.step % run.options.gather_every == 0:
+            models = ps.get_models(run.numbers.q_ps)
+            ps.write_model(run.join_models(models))
+        run.after_step(ps, run)
