@@ -33,7 +33,7 @@ class _OverTime(Exception):  # noqa: N818 (a signal from the alarm)
 
 def rules(f: int) -> dict[str, Callable[[Any], Any]]:
     """Garfield's names for ByzFL's rules, with ByzFL's defaults unless said otherwise."""
-    byz = _aggregators()
+    byz = byzfl_part("aggregators")
     return {
         "average": byz.Average(),
         "median": byz.Median(),
@@ -101,15 +101,16 @@ def _rows(n: int, d: int, seed: int) -> Any:
     return torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
 
 
-@lru_cache(maxsize=1)
-def _aggregators() -> Any:
-    """byzfl.aggregators alone: the package's own __init__ wants torchvision and seaborn."""
-    spec = importlib.util.find_spec("byzfl")
-    assert spec is not None
-    package = types.ModuleType("byzfl")
-    package.__path__ = list(spec.submodule_search_locations or ())
-    sys.modules["byzfl"] = package
-    return importlib.import_module("byzfl.aggregators")
+@lru_cache(maxsize=2)
+def byzfl_part(name: str) -> Any:
+    """byzfl.aggregators, say, alone: the package's own __init__ wants torchvision and seaborn."""
+    if "byzfl" not in sys.modules:
+        spec = importlib.util.find_spec("byzfl")
+        assert spec is not None
+        package = types.ModuleType("byzfl")
+        package.__path__ = list(spec.submodule_search_locations or ())
+        sys.modules["byzfl"] = package
+    return importlib.import_module(f"byzfl.{name}")
 
 
 def _over_time(*_: object) -> None:

@@ -16,6 +16,8 @@ _BYZFL_STEPS = (  # torch stands in every step: without the pin, pip pulls gigab
     ("torch==2.13.0",),
     ("torch==2.13.0", "numpy", "scipy"),
     ("torch==2.13.0", "--no-deps", "byzfl==0.0.11"),  # its torchvision cannot be imported here
+    # save by who defines what it lacks; it wants a GPU's torch, and gets ours
+    ("torch==2.13.0", "--no-deps", "torchvision==0.28.0", "pillow"),
 )
 
 
@@ -61,7 +63,7 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
 
 def byzfl_python(say: Callable[[str], None]) -> Path | None:
     """The Python of ByzFL's own environment, made on first use; None if that fails."""
-    python, ready = BYZFL / "bin" / "python", BYZFL / ".ready"
+    python, ready = BYZFL / "bin" / "python", BYZFL / f".ready-{len(_BYZFL_STEPS)}"
     if ready.exists():
         return python
     say(f"Making {BYZFL.name} for ByzFL: once, about a minute.")

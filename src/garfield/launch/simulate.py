@@ -1,25 +1,44 @@
-"""Run all nodes of a training run in this process, on a virtual clock."""
+"""Run all nodes of a training run in this process, on a virtual clock.
+
+Gradients are nearly all of the work, and each is a function of model and batch
+alone: as many are computed at once as there are threads, each on one. torch's own
+threads share a small gradient badly, and far worse on a machine that others use.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
+from garfield.adapters.alike import check_alike
 from garfield.adapters.contract import Adapter, Batch, FlatVector
-from garfield.launch.assemble import Factory, torch_adapter
+from garfield.launch.assemble import Factory, new_adapter, settled
 from garfield.launch.checkpoint import Keeping
 from garfield.launch.events import Event, Sink
+from garfield.launch.lossy import lossy_links
 from garfield.launch.program import run_server
-from garfield.launch.settings import Settings
+from garfield.launch.settings import NONE, Settings
+from garfield.nodes.byzantine import parse_plan
 from garfield.nodes.server import Server
+from garfield.nodes.worker import Worker
+from garfield.report.filtering import all_of
+from garfield.transport.contract import Transport
+from garfield.transport.lossy_wrapper import LossyWrapper
 from garfield.transport.simulated import SimulatedTransport, Simulation
+
+T = TypeVar("T")
 
 
 def simulate(
-    settings: Settings, sink: Sink, *, keeping: Keeping | None = None
+    settings: Settings, sink: Sink, *, keeping: Keeping | None = None, threads: int = 1
 ) -> dict[str, Server]:
-    """The servers of a finished run, by name; the first honest one's steps go to `sink`."""
-    run = _Simulated(settings.check(), sink, keeping or Keeping())
+    """The servers of a finished run, by name; the first honest one's steps go to `sink`.
+
+    So many `threads` compute gradients at once; the result is the same for any number.
+    """
+    run = _Simulated(settled(settings.check()), sink, keeping or Keeping(), Simulation(threads))
     try:
         run.simulation.run(until=run.finished)
     except KeyboardInterrupt:
@@ -32,17 +51,21 @@ def simulate(
 class _Simulated:
     """All nodes, spawned and ready to go."""
 
-    def __init__(self, settings: Settings, sink: Sink, keeping: Keeping) -> None:
+    def __init__(
+        self, settings: Settings, sink: Sink, keeping: Keeping, simulation: Simulation
+    ) -> None:
         self.settings, self.sink, self.keeping = settings, sink, keeping
-        self.simulation = Simulation()
+        self.simulation = simulation
         self.servers: dict[str, Server] = {}
+        self.workers: list[Worker] = []
         self.transports: dict[str, SimulatedTransport] = {}
-        self._stopwatch = _Stopwatch()
+        self._work = _Work(simulation)
+        self._honest = frozenset(settings.honest_servers)
         self._done: set[str] = set()
-        shared = self._adapter(optimizer=False)  # one module serves all workers in turn
+        self._shared: dict[str, list[Adapter]] = {}
         self._factory = Factory(
             settings,
-            lambda optimizer: self._adapter(optimizer=True) if optimizer else shared,
+            lambda name, optimizer: self._own(name) if optimizer else self._lent(name),
             {"waits": settings.waits, "clock": lambda: self.simulation.now_s},
         )
         for name in settings.server_names:
@@ -52,13 +75,15 @@ class _Simulated:
                 self._add_worker(name)
 
     def finished(self) -> bool:
-        return self._done.issuperset(self.settings.honest_servers)
+        return self._done.issuperset(self._honest)
 
     def _tell(self, event: Event) -> None:
         """With the sums of all nodes: here, they are one."""
-        computing = {"computed": self._stopwatch.count, "compute_s": self._stopwatch.total_s}
+        computing = {"computed": self._work.count, "compute_s": self._work.total_s}
         received = sum(transport.bytes_received for transport in self.transports.values())
-        self.sink({**event, **computing, "bytes_sent": received, "bytes_received": received})
+        told = all_of([worker.tells() for worker in self.workers])
+        traffic = {"bytes_sent": received, "bytes_received": received}
+        self.sink({**event, **computing, **traffic, **told})
 
     def _add_server(self, name: str) -> None:
         server = self._factory.server(name, self._transport(name))
@@ -69,6 +94,7 @@ class _Simulated:
     def _add_worker(self, name: str) -> None:
         worker = self._factory.worker(name, self._transport(name))
         worker.step = self.keeping.step
+        self.workers.append(worker)
         self.simulation.spawn(lambda: worker.serve(self.finished))
 
     def _run_server(self, server: Server) -> None:
@@ -76,32 +102,113 @@ class _Simulated:
         run_server(self._factory, server, self._tell if tells else None, self.keeping)
         self._done.add(server.name)
 
-    def _transport(self, name: str) -> SimulatedTransport:
-        self.transports[name] = self.simulation.transport(name)
-        return self.transports[name]
+    def _transport(self, name: str) -> Transport:
+        transport = self.transports[name] = self.simulation.transport(name)
+        links = lossy_links(self.settings)
+        return transport if links is None else LossyWrapper(transport, links)
 
-    def _adapter(self, *, optimizer: bool) -> Adapter:
-        adapter = torch_adapter(self.settings, optimizer=optimizer)
-        return cast(Adapter, _Timed(adapter, self._stopwatch))
+    def _own(self, name: str) -> Adapter:
+        adapter = new_adapter(self.settings, self.settings.framework_of(name), optimizer=True)
+        return cast(Adapter, _Owned(adapter, self._work))
+
+    def _lent(self, name: str) -> Adapter:
+        """Of the models that serve all workers of a framework in turn: one for each thread."""
+        framework = self.settings.framework_of(name)
+        if framework not in self._shared:
+            threads = range(self.simulation.threads)
+            self._shared[framework] = [
+                new_adapter(self.settings, framework, optimizer=False) for _ in threads
+            ]
+            check_alike({each: models[0] for each, models in self._shared.items()})
+        kind = _Unheard if self._unheard(name) else _Lent
+        return cast(Adapter, kind(self._shared[framework], self._work))
+
+    def _unheard(self, name: str) -> bool:
+        """Whether nobody will ever see this liar's gradient, nor anything made of it."""
+        s = self.settings
+        if name not in s.liars or s.worker_attack == NONE:
+            return False
+        plan = parse_plan(s.worker_attack)
+        attack = plan.attack if plan.behaviour is None else None
+        # all of them tell one lie, made of what the honest send
+        return attack is not None and attack.knows == "all" and attack.unanimous
 
 
-class _Stopwatch:
-    count = 0
-    total_s = 0.0
+class _Work:
+    """Gradients, each done aside, and timed by the real clock: nodes here have a virtual one."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self.count = 0
+        self.total_s = 0.0
+
+    def do(self, gradient: Callable[[], float]) -> float:
+        """The loss."""
+
+        def timed() -> tuple[float, float]:
+            started = time.perf_counter()
+            loss = gradient()
+            return loss, time.perf_counter() - started
+
+        loss, took_s = self._first(timed) if not self.count else self._simulation.aside(timed)
+        self.total_s += took_s
+        self.count += 1
+        return loss
+
+    def _first(self, work: Callable[[], T]) -> T:
+        """A model that draws random numbers (dropout) draws them in turns from then on."""
+        torch = sys.modules.get("torch")
+        if torch is None:  # then there is no state of its to be drawn from
+            return work()
+        before = torch.get_rng_state()
+        done = work()
+        if not torch.equal(before, torch.get_rng_state()):
+            self._simulation.in_turns()
+        return done
 
 
-class _Timed:
-    """An adapter whose gradients are timed by the real clock: nodes here have a virtual one."""
+class _Owned:
+    """The adapter of a server's own model."""
 
-    def __init__(self, adapter: Adapter, stopwatch: _Stopwatch) -> None:
-        self._adapter, self._stopwatch = adapter, stopwatch
+    def __init__(self, adapter: Adapter, work: _Work) -> None:
+        self._adapter, self._work = adapter, work
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._adapter, name)
 
     def gradient(self, batch: Batch, out: FlatVector) -> float:
-        started = time.perf_counter()
-        loss = self._adapter.gradient(batch, out)
-        self._stopwatch.total_s += time.perf_counter() - started
-        self._stopwatch.count += 1
-        return loss
+        return self._work.do(lambda: self._adapter.gradient(batch, out))
+
+
+class _Lent:
+    """A worker's: it takes one of those that all workers share while it computes."""
+
+    def __init__(self, shared: list[Adapter], work: _Work) -> None:
+        self._shared, self._work = shared, work
+        self.size, self.tail = shared[0].size, shared[0].tail
+        self._vector: FlatVector | None = None
+
+    def write(self, vector: FlatVector) -> None:
+        self._vector = vector
+
+    def gradient(self, batch: Batch, out: FlatVector) -> float:
+        vector = self._vector
+        assert vector is not None  # a worker has got a model before it computes
+
+        def gradient() -> float:
+            adapter = self._shared.pop()  # there are as many as threads
+            try:
+                adapter.write(vector)
+                return adapter.gradient(batch, out)
+            finally:
+                self._shared.append(adapter)
+
+        return self._work.do(gradient)
+
+
+class _Unheard(_Lent):
+    """Of a liar whose lie is made of the others' vectors alone: its own is not computed."""
+
+    def gradient(self, batch: Batch, out: FlatVector) -> float:
+        out.fill(0.0)
+        return float("nan")

@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from garfield.core.errors import ConfigError, GarfieldError, MissingDependency
-from garfield.launch.assemble import dataset, partition_of
+from garfield.core.frameworks import require
+from garfield.launch.assemble import dataset, partition_of, settled
 from garfield.launch.checkpoint import Keeping
 from garfield.launch.child import Started
 from garfield.launch.events import Event, Sink
+from garfield.launch.frameworks import use_threads
 from garfield.launch.settings import NONE, Settings
-from garfield.launch.user_files import loaded
+from garfield.launch.user_files import loaded, recorded
 from garfield.report import plots
 from garfield.report.live import View
 from garfield.report.run_directory import RunDirectory
@@ -43,14 +45,15 @@ class Ended:
 def prepare(settings: Settings) -> Settings:
     """Itself, if it can be run here: names, bounds, data and their partition are in order."""
     s = settings.check()
+    require(s.frameworks)
     dataset(s.data, s.data_dir)
-    partition_of(s.data, s.data_dir, s.partition, len(s.worker_names), s.seed)
-    return s
+    partition_of(s.data, s.data_dir, s.partition, s.workers, s.seed)
+    return settled(s)
 
 
 def resumption(settings: Settings, directory: RunDirectory, before: Settings) -> Keeping:
     """Where to go on from; the model and its data must be those of the run before."""
-    for name in ("app", "model", "data"):
+    for name in ("app", "model", "framework", "data"):
         old, new = getattr(before, name), getattr(settings, name)
         if old != new:
             raise ConfigError(f"A resumed run keeps its {name}: {old}, got {new}.")
@@ -75,7 +78,7 @@ def train(
     kept = keeping or Keeping(directory.checkpoints)
     failure, interrupted, started = None, False, datetime.now(timezone.utc)
     with directory:
-        directory.open(asdict(settings))
+        directory.open({**asdict(settings), **recorded()})
         if kept.step:
             directory.record({"event": "resumed", "step": kept.step})
 
@@ -115,11 +118,10 @@ def title(settings: Settings) -> str:
 
 def _run(settings: Settings, sink: Sink, keeping: Keeping, threads: int) -> None:
     if settings.simulate:
-        from garfield.launch.one_node import use_threads
         from garfield.launch.simulate import simulate
 
-        use_threads(threads)
-        simulate(settings, sink, keeping=keeping)
+        use_threads(1, settings.frameworks)
+        simulate(settings, sink, keeping=keeping, threads=threads)
     else:
         from garfield.launch.processes import run_processes
 
@@ -127,14 +129,17 @@ def _run(settings: Settings, sink: Sink, keeping: Keeping, threads: int) -> None
 
 
 def _about(settings: Settings) -> dict[str, Any]:
-    names = ("app", "model", "data", "workers", "servers", "worker_attack", "server_attack")
-    about = {name: getattr(settings, name) for name in (*names, "seed", "simulate")}
+    names = ("app", "model", "framework", "data", "workers", "servers", "seed", "simulate")
+    about = {name: getattr(settings, name) for name in (*names, "worker_attack", "server_attack")}
     more = {"total_steps": settings.steps, "versions": versions()}
+    more |= {"excluded": list(settings.excluded), "transport": settings.transport}
     return {**about, "gar": _rule(settings), **more}
 
 
 def _rule(settings: Settings) -> str:
-    """The one that is used: averaging applications have no choice."""
+    """The one that is used: some applications leave no choice."""
+    if settings.application.joins is not None:
+        return settings.application.joins(settings, settings.numbers)
     return settings.gar if settings.application.robust else "average"
 
 
