@@ -63,6 +63,20 @@ def test_tensorflow_tensors_give_a_tensorflow_tensor(dtype, as_list):
         )
 
 
+def test_a_tensorflow_result_is_handed_over_without_a_copy(monkeypatch):
+    tf = pytest.importorskip("tensorflow")
+    rows = tf.constant(ROWS)
+    monkeypatch.setattr(tf, "convert_to_tensor", lambda *_: pytest.fail("that copies"))
+    for name in ("median", "multi-krum"):
+        np.testing.assert_array_equal(GARS[name](rows, f=3), GARS[name](ROWS, f=3))
+
+
+def test_rows_that_a_tensorflow_function_traces_are_refused():
+    tf = pytest.importorskip("tensorflow")
+    with pytest.raises(garfield.InputError, match=r"tf\.function .*tf\.py_function"):
+        tf.function(lambda rows: GARS["median"](tf.unstack(rows), f=3), autograph=False)(ROWS)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("poison", [None, np.nan, 3e38])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

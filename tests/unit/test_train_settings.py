@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 from garfield.cli import flags
 from garfield.cli.app import app
 from garfield.core.errors import ConfigError
+from garfield.data import load
+from garfield.launch.assemble import evaluation_batches
 from garfield.launch.settings import Settings, read_toml
 from garfield.report.run_directory import as_toml
 
@@ -86,6 +88,19 @@ def test_a_file_with_mistakes_is_refused(tmp_path, toml, message):
         (("--model", "cifarnet"), "cifarnet takes images of 3×32×32"),
         (("--partition", "dirichle"), "Did you mean dirichlet?"),
         (("--byzantine-workers", "3"), "multi-krum needs n >= 9"),
+        (("--byzantine-workers", "2", "--asynchronous"), "f=2 faults, got n=5"),  # of 7, n - f
+        (("--gar", "bucketing(s=3)+multi-krum", "--f-workers", "1"), "needs n >= 13"),
+        (("--app", "msmw", "--servers", "3", "--f-servers", "1", "--asynchronous"), "median needs"),
+        (("--gar", "average", "--f-workers", "7"), "f_workers must be within 0..6 (of the 7"),
+        (("--f-workers", "-1"), "f_workers must be within 0..6"),
+        (("--app", "decentralized", "--servers", "3"), "decentralized has no servers"),
+        (("--server-attack", "label-flip"), "servers have none"),
+        (("--data", "mnsit"), "mnsit is not a data set. Did you mean mnist?"),
+        (("--model-gar", "medain"), "Did you mean median?"),
+        (("--server-attack", "silense"), "Did you mean silence?"),
+        (("--exclude", "worker-9"), "worker-9 is not a node of this run. Did you mean worker-"),
+        (("--transport", "gloo"), "ssmw must survive faults"),
+        (("--workers", "3000"), "Start at most 2000 workers"),
         (("--learning-rate", "0"), "learning_rate must be positive"),
         (("--momentum", "1"), "momentum must be within 0..1"),
         (("--data", "mnist", "--data-dir", "/nowhere"), "garfield data fetch mnist"),
@@ -123,3 +138,28 @@ def test_json_for_scripts(tmp_path):
 def test_an_option_that_the_application_does_not_use_is_refused():
     with pytest.raises(ConfigError, match="ssmw does not use redundancy"):
         Settings(app="ssmw", redundancy=3).check()
+
+
+def test_an_evaluation_may_use_a_part_of_the_test_set_the_same_for_every_node():
+    data = load("digits")
+    first, again = (evaluation_batches(data, 100, seed=3) for _ in range(2))
+    assert sum(len(labels) for _, labels in first) == 100
+    assert all((a[0] == b[0]).all() for a, b in zip(first, again, strict=True))
+    assert sum(len(labels) for _, labels in evaluation_batches(data)) == len(data.labels("test"))
+
+
+def test_a_file_may_name_files_of_its_users(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import garfield\n"
+        "@garfield.gar('rule-of-a-file', needs=lambda f: f + 1)\n"
+        "def rule(rows, *, f):\n"
+        "    return rows.median()\n"
+    )
+    path = tmp_path / "c.toml"
+    path.write_text('load = ["mine.py"]\ngar = "rule-of-a-file"\n')
+    done = garfield("train", *TINY, "--config", path, "--steps", 1, "--out", tmp_path / "x")
+    assert done.exit_code == 0, done.output
+    path.write_text('load = "mine.py"\n')
+    done = garfield("train", *TINY, "--config", path, "--out", tmp_path / "y")
+    assert done.exit_code == 2
+    assert "load must be a list of Python files" in done.stderr

@@ -16,6 +16,7 @@ import numpy as np
 
 from garfield.core.errors import InputError
 from garfield.core.types import Flags, Floats, Vector
+from garfield.kernels import aligned
 from garfield.kernels.rows import Rows
 
 Framework = Literal["numpy", "torch", "tensorflow"]
@@ -54,6 +55,9 @@ class Kind:
         import tensorflow as tf
 
         with tf.device(self.device):
+            if aligned.can_be_given(vector):  # nobody else has it: no copy is needed
+                tensor = tf.experimental.dlpack.from_dlpack(vector.__dlpack__())
+                return tf.cast(tf.identity(tensor), self.dtype)  # on the device, in the dtype
             return tf.cast(tf.convert_to_tensor(vector), self.dtype)
 
     def unwrap(self, vector: Vector, d: int, what: str) -> Any:
@@ -124,6 +128,11 @@ def _read(rows: Sequence[Any], prefer_torch: bool) -> tuple[list[Any], Kind]:
         if framework != frameworks[0]:
             raise InputError(
                 f"Row {i} is of {framework}, row 0 of {frameworks[0]}. Pass rows of one kind."
+            )
+        if framework == "tensorflow" and not hasattr(row, "numpy"):
+            raise InputError(
+                f"Row {i} is being traced by a tf.function and has no values yet. Call the rule "
+                "outside of it, or through tf.py_function."
             )
         if row.ndim != 1:
             raise InputError(

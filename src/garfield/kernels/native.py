@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from garfield.core.types import Flags, Floats, Indices, Matrix
-from garfield.kernels import _native, networks
+from garfield.kernels import _native, aligned, networks
 from garfield.kernels.parallel import over_columns
 from garfield.kernels.rows import NonFinite, Rows
 
@@ -106,7 +106,7 @@ class NativeRows(Rows):
     def _sum(self, base_weights: Matrix, out: Floats | None) -> tuple[Floats, bool]:
         kernel = self._kernel("weighted_sum")
         weights = np.ascontiguousarray(base_weights, dtype=np.float64)
-        into = np.empty(self.d, self.dtype) if out is None else out
+        into = aligned.empty(self.d, self.dtype) if out is None else out
 
         def work(lo: int, hi: int) -> int:
             pointers = _address(self._pointers), self.base_n, lo, hi
@@ -116,7 +116,7 @@ class NativeRows(Rows):
 
     def _select(self, network: Steps, mode: int, arg: int) -> Floats:
         kernel = self._kernel("select")
-        out = np.empty(self.d, self.dtype)
+        out = aligned.empty(self.d, self.dtype)
         mix = _address(self.mix), self.n
         steps = _address(network), len(network)
 
@@ -162,7 +162,7 @@ class MaskedRows(NativeRows):
         kernel = self._kernel("select_present")
         f = self.n - arg if mode == _MEAN_NEAR_MEDIAN else arg
         network = _steps("sorting", self.n)  # ranks differ from column to column: sort them all
-        out = np.empty(self.d, self.dtype)
+        out = aligned.empty(self.d, self.dtype)
 
         def work(lo: int, hi: int) -> None:
             pointers = _address(self._pointers), _address(self._masks), self.n, lo, hi

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from garfield.adapters.contract import Adapter
+from garfield.adapters.contract import Adapter, Batch
 from garfield.apps import Run
+from garfield.core.frameworks import require
 from garfield.data import Dataset, load
-from garfield.data.batches import Batches
+from garfield.data.batches import Batches, Pieces
 from garfield.data.partitions import parse as parse_partition
 from garfield.launch.settings import NONE, Settings
 from garfield.nodes.byzantine import LyingOutbox, Spy, parse_plan
@@ -27,6 +28,7 @@ from garfield.nodes.worker import Worker
 from garfield.transport.contract import Key, Transport, all_of
 
 EVALUATED_AT_ONCE = 500  # test images in one forward pass
+PROBED = 256  # training images on which an application may look at the model before a run
 
 
 @dataclass(frozen=True)
@@ -34,39 +36,41 @@ class Factory:
     """Builds the nodes of one run."""
 
     settings: Settings
-    adapter: Callable[[bool], Adapter]
-    """Called with whether an optimizer is needed: a new model, or one that nodes share."""
+    adapter: Callable[[str, bool], Adapter]
+    """Called with a node's name and whether it needs an optimizer: a new model, or one that
+    nodes share."""
     node: dict[str, Any]
     """What every node is given besides: its waits, its clock."""
 
     def worker(self, name: str, transport: Transport) -> Worker:
         s = self.settings
         outbox = self._outbox(name, transport, s.worker_names, s.worker_attack)
-        data: Any = self._batches(name)
+        data: Any = self._batches(name, name)
+        more = s.application.worker_arguments(s, s.numbers)
         if s.application.shared_data:
-            data = [self._batches(each) for each in s.worker_names]
+            data = [self._batches(each, name) for each in s.worker_names]
+            more["place"] = s.worker_names.index(name)
         return s.application.worker(
-            self.adapter(False), data, transport=transport, servers=s.server_names,
+            self.adapter(name, False), data, transport=transport, servers=s.server_names,
             f_ps=s.numbers.f_ps, q_ps=s.numbers.q_ps, model_gar=s.model_rule,
-            momentum=s.momentum, outbox=outbox, **self.node,
-            **s.application.worker_arguments(s, s.numbers),
+            momentum=s.momentum - s.server_momentum, outbox=outbox, **self.node, **more,
         )  # fmt: skip
 
     def server(self, name: str, transport: Transport) -> Server:
         s = self.settings
         attack = s.worker_attack if s.application.peers else s.server_attack
         outbox = self._outbox(name, transport, s.server_names, attack)
-        model = self.adapter(True)
+        model = self.adapter(name, True)
         worker = None
         if s.application.peers:
             worker = Worker(
-                model, self._batches(name), transport=transport, servers=[name],
+                model, self._batches(name, name), transport=transport, servers=[name],
                 momentum=s.momentum, outbox=outbox, serves=False, **self.node,
             )  # fmt: skip
         return s.application.server(
             model, transport=transport, workers=s.worker_names, servers=s.server_names,
-            f_w=s.numbers.f_w, f_ps=s.numbers.f_ps, test=test_batches(self._dataset()),
-            worker=worker, outbox=outbox, **self.node,
+            f_w=s.numbers.f_w, f_ps=s.numbers.f_ps, worker=worker, outbox=outbox,
+            test=evaluation_batches(self._dataset(), s.test_images, s.seed), **self.node,
         )  # fmt: skip
 
     def run(self, after_step: Callable[[Server, Run], None]) -> Run:
@@ -77,12 +81,13 @@ class Factory:
     def _dataset(self) -> Dataset:
         return dataset(self.settings.data, self.settings.data_dir)
 
-    def _batches(self, name: str) -> Batches:
+    def _batches(self, name: str, reader: str) -> Batches:
+        """A worker's batches, as somebody reads them who may turn their labels."""
         s = self.settings
-        data, place = self._dataset(), s.worker_names.index(name)
-        shares = partition_of(s.data, s.data_dir, s.partition, len(s.worker_names), s.seed)
+        data, place = self._dataset(), s.all_workers.index(name)
+        shares = partition_of(s.data, s.data_dir, s.partition, s.workers, s.seed)
         labels = data.labels("train")
-        if name in s.liars and s.worker_attack != NONE:
+        if reader in s.liars and s.worker_attack != NONE:
             attack = parse_plan(s.worker_attack).attack
             labels = labels if attack is None else attack.labels(labels, len(data.classes))
         pixels, seed = data.pixels("train"), (s.seed, place)
@@ -120,13 +125,13 @@ def _spy(transport: Transport, honest: Sequence[str], timeout_s: float) -> Spy:
     return look
 
 
-def test_batches(data: Dataset) -> list[tuple[Any, Any]]:
-    """The test set in pieces that fit in memory."""
-    images, labels = data.images("test"), data.labels("test")
-    cuts = range(0, len(labels), EVALUATED_AT_ONCE)
-    return [
-        (images[at : at + EVALUATED_AT_ONCE], labels[at : at + EVALUATED_AT_ONCE]) for at in cuts
-    ]
+def evaluation_batches(data: Dataset, count: int = 0, seed: int = 0) -> Sequence[Batch]:
+    """The test set, or `count` of its images, in pieces that fit in memory."""
+    every = len(data.labels("test"))
+    chosen = np.arange(every)
+    if 0 < count < every:
+        chosen = np.sort(np.random.default_rng([seed, 2]).permutation(every)[:count])
+    return Pieces(data, chosen, EVALUATED_AT_ONCE)
 
 
 @lru_cache(maxsize=2)
@@ -145,8 +150,50 @@ def partition_of(
     return list(parse_partition(partition)(labels, workers=workers, rng=rng))
 
 
+@lru_cache(maxsize=2)
+def settled(settings: Settings) -> Settings:
+    """With what the application works out for itself: the same answer at every node."""
+
+    def probe() -> tuple[Adapter, Batch]:
+        data = dataset(settings.data, settings.data_dir)
+        some = np.random.default_rng([settings.seed, 3]).permutation(len(data.labels("train")))
+        batch = (
+            data.prepare(data.pixels("train")[some[:PROBED]]),
+            data.labels("train")[some[:PROBED]],
+        )
+        return new_adapter(settings, settings.frameworks[0], optimizer=False), batch
+
+    return settings.updated(**settings.application.settle(settings, probe))
+
+
+def new_adapter(settings: Settings, framework: str, *, optimizer: bool) -> Adapter:
+    """A fresh model, the same at every node of a framework, with plain SGD at a server."""
+    make = torch_adapter if framework == "torch" else tensorflow_adapter
+    return make(settings, optimizer=optimizer)
+
+
+def tensorflow_adapter(settings: Settings, *, optimizer: bool) -> Adapter:
+    require(["tensorflow"])
+    from garfield.adapters.tensorflow_adapter import TensorFlowAdapter, tf
+    from garfield.models import build_in_keras
+
+    data = dataset(settings.data, settings.data_dir)
+    module = build_in_keras(settings.model, classes=len(data.classes), seed=settings.seed)
+    if not optimizer:
+        adapter = TensorFlowAdapter(module)
+        adapter.warm_up((settings.batch, *data.image))
+        return adapter
+    rate, decay = settings.learning_rate, settings.learning_rate_decay
+    # without momentum, Keras' weight decay (w ← w − rate · λ · w) is that of torch; with it, as
+    # at DRACO's server, decay and past rates stay out of Keras' velocity, but not of torch's
+    sgd = tf.keras.optimizers.SGD(
+        rate, momentum=settings.server_momentum, weight_decay=settings.weight_decay or None
+    )
+    scheduler = (lambda step: rate / (1 + decay * step)) if decay else None
+    return TensorFlowAdapter(module, optimizer=sgd, scheduler=scheduler)
+
+
 def torch_adapter(settings: Settings, *, optimizer: bool) -> Adapter:
-    """A fresh model, the same at every node, with plain SGD at a server."""
     import torch
 
     from garfield.adapters.torch_adapter import TorchAdapter
@@ -157,8 +204,9 @@ def torch_adapter(settings: Settings, *, optimizer: bool) -> Adapter:
     if not optimizer:
         return TorchAdapter(module)
     sgd = torch.optim.SGD(
-        module.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
-    )
+        module.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay,
+        momentum=settings.server_momentum,
+    )  # fmt: skip
     if not settings.learning_rate_decay:
         return TorchAdapter(module, optimizer=sgd)
     decreasing = torch.optim.lr_scheduler.LambdaLR(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from garfield.core.errors import GarfieldError
+from garfield.launch.frameworks import imported, preload_modules, use_threads
 from garfield.launch.lifeline import die_with_parent
 from garfield.transport.connect import connect
 from garfield.transport.contract import Transport
@@ -24,15 +25,17 @@ Main = Callable[[str, Transport], Any]
 STOP_S = 5.0
 
 
-def run_locally(main: Main, names: Sequence[str], *, preload: Sequence[str] = ("torch",)) -> None:
+def run_locally(main: Main, names: Sequence[str], *, preload: Sequence[str] | None = None) -> None:
     """Call main(name, transport) in a process for each name, until the first one's returns.
 
     `main` must be importable: a function at the top of a module or script, which starts the
-    nodes under ``if __name__ == "__main__":``.
+    nodes under ``if __name__ == "__main__":``. `preload` are modules to import once for all
+    nodes; if not given, the frameworks that the caller has imported.
     """
     context = multiprocessing.get_context("forkserver")
     first = "garfield.launch.forkserver_lifeline"  # the forkserver ends with us, and nodes with it
-    context.set_forkserver_preload([first, *preload, "garfield.launch.local"])
+    preloaded = preload_modules(imported()) if preload is None else preload
+    context.set_forkserver_preload([first, *preloaded, "garfield.launch.local"])
     with tempfile.TemporaryDirectory(prefix="garfield-") as directory:
         (Path(directory) / "vectors").mkdir(mode=0o700)
         nodes = {name: f"unix:{Path(directory) / name}" for name in names}
@@ -59,12 +62,7 @@ def run_locally(main: Main, names: Sequence[str], *, preload: Sequence[str] = ("
 def _node(main: Main, name: str, nodes: dict[str, str]) -> None:
     die_with_parent()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    import torch
-
-    from garfield.kernels import set_threads
-
-    torch.set_num_threads(1)  # nodes share the cores: more would wait for each other
-    set_threads(1)
+    use_threads(1, imported())  # nodes share the cores: more would wait for each other
     directory = Path(nodes[name].removeprefix("unix:")).parent
     transport = connect(name, nodes, same_host=directory / "vectors")
     try:

@@ -10,11 +10,12 @@ from typing import Any
 
 from garfield.apps import APPS
 from garfield.apps.app import App, Numbers
-from garfield.apps.options import Options
+from garfield.apps.options import Options, Training
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.data import DATASETS
 from garfield.data.partitions import parse as parse_partition
 from garfield.gars import Rule, parse
+from garfield.launch import checks
 from garfield.models import MODELS
 from garfield.nodes.byzantine import parse_plan
 from garfield.nodes.node import Waits
@@ -32,9 +33,12 @@ class Settings(Options):
     """One run. Flags of `garfield train` and keys of its TOML file carry these names."""
 
     app: str = "ssmw"
-    """Which algorithm: vanilla, crash-tolerant, ssmw, msmw, decentralized."""
+    """Which algorithm: vanilla, crash-tolerant, ssmw, msmw, decentralized, aggregathor, draco,
+    guanyu, liubei."""
     model: str = "mnist_cnn"
     """Which network: mnist_cnn, cifarnet, inception, resnet50, resnet200, vgg19 and others."""
+    framework: str = "torch"
+    """What computes: torch, tensorflow, or both, dealt to workers in turn: torch,tensorflow."""
     data: str = "fashion-small"
     """Which images: digits and fashion-small come along; mnist, fashion, cifar10 are fetched."""
     data_dir: str | None = None
@@ -56,7 +60,7 @@ class Settings(Options):
     model_gar: str = "median"
     """The rule that joins the models of several servers."""
     worker_attack: str = NONE
-    """What lying workers do: reverse, little-is-enough, stall, equivocate and others."""
+    """What lying workers do: reverse, little-is-enough, silence, equivocate and others."""
     server_attack: str = NONE
     """What lying servers do: the same choice."""
     steps: int = 200
@@ -79,6 +83,8 @@ class Settings(Options):
     """Go on with the fastest n - f replies instead of waiting for all."""
     evaluate_every: int = 20
     """Steps between evaluations on the test set; 0 for only at the end."""
+    test_images: int = 0
+    """How many images of the test set to evaluate on, drawn at random; 0 for all."""
     checkpoint_every: int = 0
     """Steps between checkpoints; 0 for only at the end, and when interrupted."""
     timeout_s: float = 10.0
@@ -89,27 +95,54 @@ class Settings(Options):
     """Fixes all randomness."""
     simulate: bool = False
     """All nodes in one process, on a virtual clock."""
+    exclude: str | None = None
+    """Peers to leave out altogether, with commas: worker-3,worker-5."""
+    transport: str = "grpc"
+    """How nodes talk: grpc; for vanilla, where all are trusted, also gloo and nccl."""
 
     @property
     def application(self) -> App:
         return APPS[self.app]
 
     @property
+    def frameworks(self) -> tuple[str, ...]:
+        return tuple(part.strip() for part in self.framework.split(","))
+
+    def framework_of(self, name: str) -> str:
+        """What a node computes with: workers take turns, servers have the first."""
+        if name in self.all_servers:
+            return self.frameworks[0]
+        return self.frameworks[self.all_workers.index(name) % len(self.frameworks)]
+
+    @property
     def numbers(self) -> Numbers:
         """What the application and its rules are told."""
-        f_w = self.byzantine_workers if self.f_workers is None else self.f_workers
+        f_w = self.byzantine_workers + self.faulty_links
+        f_w = f_w if self.f_workers is None else self.f_workers
         f_ps = self.byzantine_servers if self.f_servers is None else self.f_servers
+        n_w, n_ps = len(self.worker_names), len(self.server_names)
         if self.application.peers:
-            return Numbers(self.workers, f_w, self.workers, f_w, not self.asynchronous)
+            return Numbers(n_w, f_w, n_w, f_w, not self.asynchronous)
         if not self.application.robust:  # it tolerates no lies, whatever there may be
             f_w = f_w if self.application.several_servers else 0
-        n_ps = self.servers if self.application.several_servers else 1
         f_ps = f_ps if self.application.several_servers else 0
-        return Numbers(self.workers, f_w, n_ps, f_ps, not self.asynchronous)
+        quorums = (self.gradient_quorum, self.model_quorum)
+        liars = len(set(self.liars).intersection(self.worker_names))
+        return Numbers(n_w, f_w, n_ps, f_ps, not self.asynchronous, *quorums, liars)
+
+    @property
+    def training(self) -> Training:
+        return Training(**{part.name: getattr(self, part.name) for part in fields(Training)})
 
     @property
     def rule(self) -> Rule:
-        return parse(self.gar if self.application.robust else "average")
+        chosen = self.application.robust and self.application.joins is None
+        return parse(self.gar if chosen else "average")
+
+    @property
+    def server_momentum(self) -> float:
+        """Of the servers' optimizers; the workers then have none."""
+        return self.momentum if self.application.momentum_at_server else 0.0
 
     @property
     def model_rule(self) -> Rule:
@@ -120,22 +153,40 @@ class Settings(Options):
         return Waits(self.timeout_s, self.give_up_s)
 
     @property
+    def all_workers(self) -> tuple[str, ...]:
+        """The excluded included, whose data stay theirs. Sorted by name is sorted by number."""
+        return _names("node" if self.application.peers else "worker", self.workers)
+
+    @property
+    def all_servers(self) -> tuple[str, ...]:
+        if self.application.peers:
+            return self.all_workers
+        return _names("server", self.servers if self.application.several_servers else 1)
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """Neither asked nor answered, nor counted."""
+        return tuple(name.strip() for name in (self.exclude or "").split(",") if name.strip())
+
+    def _present(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        left_out = self.excluded
+        return tuple(name for name in names if name not in left_out) if left_out else names
+
+    @property
     def worker_names(self) -> tuple[str, ...]:
-        """Sorted by name is sorted by number."""
-        prefix = "node" if self.application.peers else "worker"
-        return _names(prefix, self.numbers.n_w)
+        return self._present(self.all_workers)
 
     @property
     def server_names(self) -> tuple[str, ...]:
-        return self.worker_names if self.application.peers else _names("server", self.numbers.n_ps)
+        return self._present(self.all_servers)
 
     @property
     def liars(self) -> tuple[str, ...]:
         """The last of each kind lie; the first of each is always honest."""
-        workers = self.worker_names[self.numbers.n_w - self.byzantine_workers :]
-        if self.application.peers:
-            return workers
-        return (*workers, *self.server_names[self.numbers.n_ps - self.byzantine_servers :])
+        lying = self.all_workers[self.workers - self.byzantine_workers :]
+        if not self.application.peers:
+            lying += self.all_servers[len(self.all_servers) - self.byzantine_servers :]
+        return self._present(lying)
 
     @property
     def honest_servers(self) -> tuple[str, ...]:
@@ -146,6 +197,7 @@ class Settings(Options):
         """Raise ConfigError for anything that cannot work; itself otherwise."""
         self._check_ranges()
         self._check_data()
+        checks.frameworks(self)
         for liars, among in (("byzantine_workers", "workers"), ("byzantine_servers", "servers")):
             count = getattr(self, liars)
             if not 0 <= count < getattr(self, among):
@@ -158,18 +210,41 @@ class Settings(Options):
         for attack in (self.worker_attack, self.server_attack):
             if attack != NONE:
                 parse_plan(attack)
+        checks.exclusion(self)
+        checks.tolerance(self)
+        checks.transport(self)
+        if self.application.joins is not None and self.gar not in (Settings.gar, "average"):
+            how = self.application.joins(self, self.numbers)
+            raise ConfigError(f"{self.app} joins gradients by {how}: leave --gar {self.gar} out.")
         self.refuse_unused(self.app, self.application.options)
         self.application.check(self.numbers, self.rule, self.model_rule, self)
         return self
 
     def updated(self, **changes: Any) -> Settings:
-        """With some settings changed; a misspelt one is refused with the nearest name."""
+        """With some settings changed; a misspelt one is refused with the nearest name.
+
+        With another application come the defaults of its own, for what is not given.
+        """
+        if isinstance(changes.get("app"), str):
+            changes = {**self._defaults_of(changes["app"]), **changes}
         known = {f.name: str(f.type) for f in fields(self)}
         for name, value in changes.items():
             if name not in known:
                 raise UnknownName("a setting", name, known)
+            if name == "exclude" and isinstance(value, (list, tuple)):  # as TOML has it
+                value = ",".join(map(str, value))
             changes[name] = _typed(name, known[name], value)
         return replace(self, **changes)
+
+    def _defaults_of(self, app: str) -> dict[str, Any]:
+        """Of that application, where this one's stand as they were."""
+        general = {f.name: f.default for f in fields(self)}
+        mine, its = self.application.defaults, APPS[app].defaults
+        return {
+            name: its.get(name, general[name])
+            for name in {**mine, **its}
+            if getattr(self, name) == mine.get(name, general[name])
+        }
 
     def _check_ranges(self) -> None:
         least: dict[str, float] = dict.fromkeys(("workers", "servers", "steps", "batch"), 1)

@@ -1,4 +1,5 @@
-"""The models of the thesis's Table 3.1, and one smaller: by name, in plain torch.
+"""The models of the thesis's Table 3.1, and one smaller: by name, in plain torch;
+the first three in Keras too.
 
 Every count of the table is met exactly; for its VGG19, by another depth than the name says.
 
@@ -13,12 +14,13 @@ Every count of the table is met exactly; for its VGG19, by another depth than th
 | vgg11      | 3×32×32 | 128,807,306 | VGG19, 128,807,306      | the model that has that count |
 | vgg19      | 3×32×32 | 139,611,210 | VGG19, 10,803,904 fewer | the model of that name        |
 
-`build` makes one. torch is imported then, not before. No model holds dropout: a
+`build` makes one, `build_in_keras` its twin for TensorFlow. The framework is imported
+then, not before. No model holds dropout: a
 gradient is a function of model and batch alone, so that it can be computed again,
 bit for bit. Padding is always a number and pooling never rounds up, so that other
 frameworks can lay out the same model.
 """
 
-from garfield.models.model import MODELS, Model, build
+from garfield.models.model import MODELS, Model, build, build_in_keras
 
-__all__ = ["MODELS", "Model", "build"]
+__all__ = ["MODELS", "Model", "build", "build_in_keras"]

@@ -1,4 +1,4 @@
-"""Models by name: what is known of each without torch, and how to build it."""
+"""Models by name: what is known of each without a framework, and how to build it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from garfield.core.errors import ConfigError, MissingDependency
+from garfield.core.frameworks import require
 from garfield.core.registry import Registry
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Model:
     """How many are trained, with 10 classes and as many channels as `image`; None: not stated."""
     table: int | None = None
     """What Table 3.1 of the thesis says; None for what is not in it."""
+    in_keras: Callable[..., Any] | None = None
+    """``(classes, channels, seed)`` to the same network in Keras; None: not written for it."""
 
 
 def build(
@@ -43,16 +46,38 @@ def build(
     torch's own random state stays as it is; without, they come from that state.
     """
     model = MODELS[name]
-    channels = model.image[0] if channels is None else channels
-    for setting, value in (("classes", classes), ("channels", channels)):
-        if value < 1:
-            raise ConfigError(f"{name}: {setting} must be at least 1, got {value}.")
+    channels = _checked(model, classes, channels)
     torch = _torch(name)
     if seed is None:
         return model.build(classes, channels)
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed the GPUs too
         return model.build(classes, channels)
+
+
+def build_in_keras(
+    name: str, *, classes: int = 10, channels: int | None = None, seed: int | None = None
+) -> Any:
+    """The same network for TensorFlow; with a seed, its weights are the same everywhere.
+
+    They are not those of torch, which draws in its own way.
+    """
+    model = MODELS[name]
+    if model.in_keras is None:
+        written = [other.name for other in MODELS.values() if other.in_keras is not None]
+        raise ConfigError(
+            f"{name} is not written for TensorFlow. Choose one of: {', '.join(written)}."
+        )
+    return model.in_keras(classes, _checked(model, classes, channels), seed)
+
+
+def _checked(model: Model, classes: int, channels: int | None) -> int:
+    """The channels, by default those of the images it is made for."""
+    channels = model.image[0] if channels is None else channels
+    for setting, value in (("classes", classes), ("channels", channels)):
+        if value < 1:
+            raise ConfigError(f"{model.name}: {setting} must be at least 1, got {value}.")
+    return channels
 
 
 def _torch(name: str) -> Any:
@@ -66,7 +91,13 @@ def _torch(name: str) -> Any:
 
 
 def _add(
-    name: str, file: str, *, image: tuple[int, int, int], parameters: int, table: int | None
+    name: str,
+    file: str,
+    *,
+    image: tuple[int, int, int],
+    parameters: int,
+    table: int | None,
+    keras: bool = False,
 ) -> None:
     """Register a model of ours; its file is imported when the first one is built."""
 
@@ -75,14 +106,20 @@ def _add(
         made: nn.Module = getattr(import_module(f"garfield.models.{file}"), name)(classes, channels)
         return made
 
-    MODELS.add(name, Model(name, on_demand, image, parameters, table))
+    def in_keras(classes: int = 10, channels: int = image[0], seed: int | None = None) -> Any:
+        require(["tensorflow"])
+        twin = import_module(f"garfield.models.tensorflow.{file}")
+        return getattr(twin, name)(classes, channels, seed)
+
+    twin = in_keras if keras else None
+    MODELS.add(name, Model(name, on_demand, image, parameters, table, twin))
 
 
 _GREY, _COLOUR = (1, 28, 28), (3, 32, 32)
 
-_add("digits_mlp", "digits_mlp", image=(1, 8, 8), parameters=4_810, table=None)
-_add("mnist_cnn", "mnist_cnn", image=_GREY, parameters=79_510, table=79_510)
-_add("cifarnet", "cifarnet", image=_COLOUR, parameters=1_756_426, table=1_756_426)
+_add("digits_mlp", "digits_mlp", image=(1, 8, 8), parameters=4_810, table=None, keras=True)
+_add("mnist_cnn", "mnist_cnn", image=_GREY, parameters=79_510, table=79_510, keras=True)
+_add("cifarnet", "cifarnet", image=_COLOUR, parameters=1_756_426, table=1_756_426, keras=True)
 _add("inception", "inception", image=_COLOUR, parameters=5_602_874, table=5_602_874)
 _add("resnet50", "resnet", image=_COLOUR, parameters=23_539_850, table=23_539_850)
 _add("resnet200", "resnet", image=_COLOUR, parameters=62_697_610, table=62_697_610)

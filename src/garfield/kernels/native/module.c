@@ -60,6 +60,7 @@ sorter median_of(int64_t n);
 #include "distances.h"
 
 #include "cover.h"
+#include "turned.h"
 
 /* ---- Python side ------------------------------------------------------- */
 
@@ -120,6 +121,7 @@ EXPOSE_BOTH(sq_dists, 5, CALL_DISTS)
 EXPOSE_BOTH(sq_dists_wide, 7, CALL_WIDE)
 EXPOSE_BOTH(sq_dists_to, 8, CALL_TO)
 EXPOSE(min_diameter, 4, min_diameter(P(const double *, 0), a[1], a[2], P(uint8_t *, 3)))
+EXPOSE(turned, 5, turned(P(const float *, 0), a[1], a[2], a[3], P(float *, 4)))
 
 #define ENTRY(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, NULL}
 #define ENTRY_BOTH(name) ENTRY(name##_f32), ENTRY(name##_f64)
@@ -127,7 +129,7 @@ EXPOSE(min_diameter, 4, min_diameter(P(const double *, 0), a[1], a[2], P(uint8_t
 static PyMethodDef methods[] = {
     ENTRY_BOTH(weighted_sum), ENTRY_BOTH(non_finite_rows), ENTRY_BOTH(select),
     ENTRY_BOTH(select_present), ENTRY_BOTH(sq_dists), ENTRY_BOTH(sq_dists_wide),
-    ENTRY_BOTH(sq_dists_to), ENTRY(min_diameter), {NULL, NULL, 0, NULL}};
+    ENTRY_BOTH(sq_dists_to), ENTRY(min_diameter), ENTRY(turned), {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", NULL, -1, methods,
                                     NULL, NULL, NULL, NULL};
