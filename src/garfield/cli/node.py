@@ -48,11 +48,13 @@ def node(
     """
     from garfield.launch.cluster import read_cluster, run_node
     from garfield.launch.frameworks import use_threads
+    from garfield.launch.heap import keep_heap
     from garfield.launch.node_record import Record
 
     found = read_cluster(cluster)
     found.check_name(name)
     if threads is not None:
+        keep_heap()
         use_threads(threads, [found.settings.framework_of(name)])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with Record(found, name, out, resume) as record:

@@ -23,6 +23,7 @@ from typing import Any
 from garfield.adapters.alike import layout_of
 from garfield.launch.checkpoint import Keeping
 from garfield.launch.frameworks import use_threads
+from garfield.launch.heap import keep_heap
 from garfield.launch.lifeline import die_with_parent
 from garfield.launch.links import Link
 from garfield.launch.lossy import transport_of
@@ -86,6 +87,7 @@ def _run(settings: Settings, name: str, channel: Channel, link: Link, started: S
     from garfield.transport.connect import role_of
     from garfield.transport.identity import Peer
 
+    keep_heap()
     use_threads(started.threads, [settings.framework_of(name)])
     peers: dict[str, Peer] = {}
     transport = _transport(settings, name, link, peers)

@@ -17,6 +17,7 @@ from typing import Any
 
 from garfield.core.errors import GarfieldError
 from garfield.launch.frameworks import imported, preload_modules, use_threads
+from garfield.launch.heap import keep_heap
 from garfield.launch.lifeline import die_with_parent
 from garfield.transport.connect import connect
 from garfield.transport.contract import Transport
@@ -62,6 +63,7 @@ def run_locally(main: Main, names: Sequence[str], *, preload: Sequence[str] | No
 def _node(main: Main, name: str, nodes: dict[str, str]) -> None:
     die_with_parent()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    keep_heap()
     use_threads(1, imported())  # nodes share the cores: more would wait for each other
     directory = Path(nodes[name].removeprefix("unix:")).parent
     transport = connect(name, nodes, same_host=directory / "vectors")

@@ -81,29 +81,32 @@ class Worker(Node):
     def compute(self, step: int, model: Payload) -> None:
         """Publish the gradient of one batch at `model`."""
         self.differentiate(step, model)
-        self.outbox.publish(Key("gradient", step), self._gradient, copy=False)
+        if self.momentum:
+            self.outbox.publish(Key("gradient", step), self._accelerated())
+        else:
+            self.outbox.publish(Key("gradient", step), self._gradient, copy=False)
 
     def differentiate(self, step: int, model: Payload) -> None:
         """Compute that gradient, and keep it to oneself."""
-        self._gradient = np.empty_like(self._gradient)  # the last one is the outbox's, perhaps
+        if not self.momentum:
+            self._gradient = np.empty_like(self._gradient)  # the last one is the outbox's
         self.model.write(model)
         started = self.clock()
         self.loss = self.model.gradient(self._data.batch(step), self._gradient)
-        if self.momentum:
-            self._gradient[: self.model.size] = self._accelerated(self._gradient)
         self.compute_s += self.clock() - started
 
     def tells(self) -> dict[str, Any]:
         """What a report should say of it, besides what is said of every worker."""
         return {}
 
-    def _accelerated(self, gradient: Payload) -> Payload:
+    def _accelerated(self) -> Payload:
         """v ← β v + g; the mean of all workers' is what SGD with momentum would have."""
-        body = gradient[: self.model.size]
+        size = self.model.size
         if self._velocity is None:
-            self._velocity = np.zeros_like(body)
-        self._velocity *= np.float32(self.momentum)
-        self._velocity += body
+            self._velocity = np.zeros_like(self._gradient)
+        self._velocity[:size] *= np.float32(self.momentum)
+        self._velocity[:size] += self._gradient[:size]
+        self._velocity[size:] = self._gradient[size:]
         return self._velocity
 
     def _joined(self, rows: Sequence[Payload | None]) -> Payload:
