@@ -104,11 +104,12 @@ def _run(settings: Settings, name: str, channel: Channel, link: Link, started: S
         "layout": layout_of(node.model),
     })  # fmt: skip
     introduced.wait()
+    stay = signal.pause  # until the launcher ends us: peers may still want our last vector
     if isinstance(node, Worker):
-        one_node.run_worker(node, settings, channel.send)
+        one_node.run_worker(node, settings, channel.send, linger=stay)
     else:
         one_node.run_server(node, settings, channel.send, started.keeping)
-    signal.pause()  # peers may still want our last vector: stay until the launcher ends us
+        stay()
 
 
 def _transport(settings: Settings, name: str, link: Link, peers: Mapping[str, Any]) -> Any:

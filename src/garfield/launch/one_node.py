@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from garfield.launch import program
 from garfield.launch.assemble import Factory, new_adapter, settled
 from garfield.launch.checkpoint import Keeping
@@ -24,8 +26,13 @@ def build(settings: Settings, name: str, transport: Transport, keeping: Keeping)
     return worker
 
 
-def run_worker(worker: Worker, settings: Settings, tell: Sink) -> None:
-    """Until the last step, unless its servers are silent for too long, or it is told to stop."""
+def run_worker(
+    worker: Worker, settings: Settings, tell: Sink, linger: Callable[[], object] = lambda: None
+) -> None:
+    """Until the last step, unless its servers are silent for too long, or it is told to stop.
+
+    Then it may `linger`, for servers that are still to ask; what it has sent is told at the end.
+    """
     reporter = WorkerReporter(tell, worker, total=settings.steps)
 
     def over() -> bool:
@@ -34,6 +41,7 @@ def run_worker(worker: Worker, settings: Settings, tell: Sink) -> None:
 
     try:
         worker.serve(over)
+        linger()
     except SystemExit:
         reporter.tell()
         raise

@@ -5,8 +5,8 @@ good, and kept for the last few steps. Who asks for an older step is told how fa
 are; who asks for one that is not there yet waits, in the transport, without a thread.
 
 Each step kept is a vector of memory: so two steps of models or gradients are kept, the
-present one and the one that a slower peer may still ask for, and of what servers tell
-each other (proposals, aggregates) only the last step.
+present one and the one that a slower peer may still ask for. Of proposals only the last
+is: who sends a gradient of this step, or its model, has done with those before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import numpy as np
 from garfield.transport.contract import Answer, Gone, Key, NotYet, Payload, Ready
 
 KEPT_STEPS = 2
-_AMONG_SERVERS = ("proposal", "aggregate")
 
 
 class Outbox:
@@ -68,7 +67,7 @@ class Outbox:
             return Gone(self.step) if self._over(key) else NotYet()
 
     def _over(self, key: Key) -> bool:
-        return key.step <= self.step - (1 if key.kind in _AMONG_SERVERS else self._kept)
+        return key.step <= self.step - (1 if key.kind == "proposal" else self._kept)
 
     def watch(self, wake: Callable[[], None]) -> None:
         self._wake.append(wake)
