@@ -30,6 +30,9 @@ class Adapter(Protocol):
     def write(self, vector: FlatVector) -> None:
         """Take parameters and buffers from `vector`."""
 
+    def write_tail(self, tail: FlatVector) -> None:
+        """Take the buffers alone."""
+
     def gradient(self, batch: Batch, out: FlatVector) -> float:
         """Gradient of the loss on a batch, and the buffers after it, into `out`; the loss."""
 

@@ -84,6 +84,12 @@ class TensorFlowAdapter:
             # takes five times as long
             tf.raw_ops.AssignVariableOp(resource=variable.handle, value=_given(home, part))
 
+    def write_tail(self, tail: FlatVector) -> None:
+        vector = np.empty(self.size + self.tail, np.float32)
+        self.read(vector)
+        vector[self.size :] = tail
+        self.write(vector)
+
     def gradient(self, batch: Batch, out: FlatVector) -> float:
         inputs, targets = map(tf.convert_to_tensor, batch)
         loss, gradients = self._differentiate(inputs, targets)

@@ -58,9 +58,13 @@ class TorchAdapter:
     def write(self, vector: FlatVector) -> None:
         with torch.no_grad():
             _fill(self._flat, vector[: self.size])
-            at = self.size
+        self.write_tail(vector[self.size :])
+
+    def write_tail(self, tail: FlatVector) -> None:
+        at = 0
+        with torch.no_grad():
             for buffer in self._buffers:
-                _fill(buffer, vector[at : at + buffer.numel()].reshape(buffer.shape))
+                _fill(buffer, tail[at : at + buffer.numel()].reshape(buffer.shape))
                 if id(buffer) in self._variances:
                     buffer.clamp_(min=0.0)  # whatever was sent: a root will be taken of it
                 at += buffer.numel()

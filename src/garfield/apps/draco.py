@@ -74,6 +74,9 @@ class DracoWorker(Worker):
         super().__init__(model, data[place], **worker)
         self._batches, self._place, self._code = data, place, code
 
+    def take(self, rows: list[Payload | None]) -> None:
+        self.compute(self.step, self._joined(rows))
+
     def compute(self, step: int, model: Payload) -> None:
         row = self._code.encode(self._place, self._gradients(step, model))
         self.outbox.publish(Key(kind_of(self._code), step), row)

@@ -202,9 +202,7 @@ class Server(Node):
 
     def _replace_tail(self) -> None:
         if self._tail is not None and len(self._tail):
-            vector = self._read()
-            vector[self.model.size :] = self._tail
-            self.model.write(vector)
+            self.model.write_tail(self._tail)
 
     def _lend(self, kind: str, rows: Rows) -> Rows:
         self._lent[kind] = rows

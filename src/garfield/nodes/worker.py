@@ -74,13 +74,24 @@ class Worker(Node):
         """One step: get the model, compute, publish."""
         key = Key("model", self.step)
         length = self.model.size + self.model.tail
-        gathered = self.gather(self.servers, key, length=length, quorum=self.q_ps, f=self.f_ps)
-        self.compute(self.step, self._joined(gathered.rows))
+        rows = self.gather(self.servers, key, length=length, quorum=self.q_ps, f=self.f_ps).rows
+        self.take(rows)
         self.step += 1
+
+    def take(self, rows: list[Payload | None]) -> None:
+        """Compute this step's gradient at what the servers' models come to."""
+        self.model.write(self._joined(rows))
+        rows.clear()  # a vector each, not needed meanwhile
+        self.publish_gradient(self.step)
 
     def compute(self, step: int, model: Payload) -> None:
         """Publish the gradient of one batch at `model`."""
-        self.differentiate(step, model)
+        self.model.write(model)
+        self.publish_gradient(step)
+
+    def publish_gradient(self, step: int) -> None:
+        """Of one batch, where the model is now."""
+        self._differentiate(step)
         if self.momentum:
             self.outbox.publish(Key("gradient", step), self._accelerated())
         else:
@@ -88,9 +99,12 @@ class Worker(Node):
 
     def differentiate(self, step: int, model: Payload) -> None:
         """Compute that gradient, and keep it to oneself."""
+        self.model.write(model)
+        self._differentiate(step)
+
+    def _differentiate(self, step: int) -> None:
         if not self.momentum:
             self._gradient = np.empty_like(self._gradient)  # the last one is the outbox's
-        self.model.write(model)
         started = self.clock()
         self.loss = self.model.gradient(self._data.batch(step), self._gradient)
         self.compute_s += self.clock() - started
