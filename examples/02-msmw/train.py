@@ -57,7 +57,7 @@ def main(name, transport):
         module, optimizer, transport=transport, workers=workers, servers=servers,
         f_w=fw, f_ps=fps, test=batches("test"), **lies,
     )  # fmt: skip
-    for i in range(num_iter):
+    for i in ps.steps(num_iter):  # those that a server which lags behind skips left out
         gradients = ps.get_gradients(i, nw - fw)
         aggr_grad = GARs["multi-krum"](gradients=gradients, f=fw)
         ps.update_model(aggr_grad)

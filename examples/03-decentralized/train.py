@@ -47,7 +47,7 @@ def main(name, transport):
         servers=[name], outbox=ps.outbox, serves=False,
     )  # fmt: skip
     ps.worker = wrk
-    for i in range(num_iter):
+    for i in ps.steps(num_iter):  # those that a server which lags behind skips left out
         gradients = ps.get_gradients(i, n)
         aggr_grad = gar(gradients=gradients, f=f)
         if non_iid:
