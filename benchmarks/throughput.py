@@ -9,6 +9,7 @@ noise only ever adds time.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import time
 from dataclasses import asdict, dataclass, field
@@ -150,9 +151,8 @@ def _settings(options: argparse.Namespace, app: str, steps: int) -> Settings:
     }  # fmt: skip
     workers = PEERS if app == "decentralized" else options.workers
     robust = {} if app in ("vanilla", "crash-tolerant") else {"f_workers": 1}
-    servers = {"servers": 3, "f_servers": 0} if app in ("msmw", "crash-tolerant") else {}
-    if app == "msmw":
-        servers["f_servers"] = 1
+    several = {"msmw": {"servers": 3, "f_servers": 1}, "crash-tolerant": {"servers": 3}}
+    servers = several.get(app, {})
     return Settings(app=app, workers=workers, **shared, **robust, **servers).check()
 
 
@@ -179,8 +179,6 @@ def _table(contenders: list[Contender], ddp_s: dict[int, float], options: Any) -
 
 def _idle_s() -> float:
     """Share-seconds that all cores together were idle so far."""
-    import os
-
     with open("/proc/stat") as stat:
         idle = int(stat.readline().split()[4])
     return idle / os.sysconf("SC_CLK_TCK") / (os.cpu_count() or 1)

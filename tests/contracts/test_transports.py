@@ -570,6 +570,8 @@ def test_closing_twice_is_closing_once(cluster):
     asker = cluster.start("worker-0")
     asker.close()
     asker.close()
+    with pytest.raises(GarfieldError, match="closed"):
+        cluster.pull(asker, ["worker-1"], first(1))
 
 
 def test_a_closed_transport_pulls_no_more(cluster):

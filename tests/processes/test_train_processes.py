@@ -153,8 +153,10 @@ def test_killing_the_launcher_leaves_no_orphans(garfield, tmp_path):
     until(lambda: steps_told(tmp_path / "x") >= 1)
     nodes = family(process)
     garfield.seen.update(nodes)
+    assert nodes
     os.kill(process.pid, signal.SIGKILL)
     until(lambda: not alive(nodes), 10)
+    assert not alive(nodes)
 
 
 @pytest.mark.slow

@@ -11,24 +11,7 @@ from keras import layers  # noqa: E402
 from garfield.adapters.adapt import adapt  # noqa: E402
 from garfield.core.errors import ConfigError  # noqa: E402
 from garfield.models import build_in_keras  # noqa: E402
-
-RNG = np.random.default_rng(0)
-
-
-def images(*shape, classes=3, count=16):
-    inputs = RNG.standard_normal((count, *shape)).astype(np.float32)
-    return inputs, RNG.integers(0, classes, count)
-
-
-def varied():
-    """One layer of every kind that is laid out in its own way."""
-    inputs = keras.Input((8, 8, 3))
-    x = layers.Conv2D(4, 3, name="convolution")(inputs)
-    x = layers.BatchNormalization(momentum=0.9)(x)
-    x = layers.DepthwiseConv2D(3, depth_multiplier=2)(x)
-    x = layers.Conv2DTranspose(5, 2)(x)
-    x = layers.Dropout(0.0)(layers.Flatten()(x))
-    return keras.Model(inputs, layers.Dense(3)(layers.Dense(7)(x)))
+from tests.keras_models import images, varied  # noqa: E402
 
 
 def small(**compiled):

@@ -1,11 +1,14 @@
-"""Checks of settings against each other: who takes part, how many may fail, how they talk."""
+"""Checks of settings, each by itself and against each other, before anything starts."""
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.frameworks import FRAMEWORKS
+from garfield.data import DATASETS
+from garfield.data.partitions import parse as parse_partition
 from garfield.models import MODELS
 from garfield.nodes.byzantine import parse_plan
 
@@ -14,6 +17,51 @@ if TYPE_CHECKING:
 
 NONE = "none"
 TRANSPORTS = ("grpc", "gloo", "nccl")
+
+
+def ranges(settings: Settings) -> None:
+    """Every number is one that means something."""
+    s = settings
+    at_one = ("workers", "servers", "steps", "batch")
+    at_zero = (
+        "evaluate_every", "checkpoint_every", "contractions", "seed", "weight_decay",
+        "learning_rate_decay",
+    )  # fmt: skip
+    for name, bound in (dict.fromkeys(at_one, 1) | dict.fromkeys(at_zero, 0)).items():
+        if not getattr(s, name) >= bound:
+            raise ConfigError(f"{name} must be at least {bound}, got {getattr(s, name)}.")
+    for name in ("learning_rate", "timeout_s", "give_up_s"):
+        if not 0 < getattr(s, name) < inf:
+            raise ConfigError(f"{name} must be positive and finite, got {getattr(s, name)}.")
+    if not 0 <= s.momentum < 1:
+        raise ConfigError(f"momentum must be within 0..1, below 1, got {s.momentum}.")
+
+
+def data(settings: Settings) -> None:
+    """The model takes the images, and they can be dealt so."""
+    s = settings
+    model, images = MODELS[s.model], DATASETS[s.data]
+    parse_partition(s.partition)
+    if model.image != images.image:
+        fitting = [name for name, other in MODELS.items() if other.image == images.image]
+        raise ConfigError(
+            f"{s.model} takes images of {_shape(model.image)}, and those of {s.data} are "
+            f"{_shape(images.image)}. Choose one of: {', '.join(fitting) or 'none so far'}."
+        )
+
+
+def attacks(settings: Settings) -> None:
+    """There are as many who may lie, and a way to lie by that name."""
+    s = settings
+    for liars, among in (("byzantine_workers", "workers"), ("byzantine_servers", "servers")):
+        count, most = getattr(s, liars), getattr(s, among) - 1
+        if not 0 <= count <= most:
+            raise ConfigError(f"{liars} must be within 0..{most} ({among} - 1), got {count}.")
+    if not s.application.several_servers and s.servers != 1:
+        raise ConfigError(f"{s.app} has one server, got {s.servers}.")
+    for attack in (s.worker_attack, s.server_attack):
+        if attack != NONE:
+            parse_plan(attack)
 
 
 def exclusion(settings: Settings) -> None:
@@ -94,3 +142,7 @@ def transport(settings: Settings) -> None:
     from garfield.transport.collectives import check
 
     check(s.transport, len(s.worker_names) + len(s.server_names))
+
+
+def _shape(image: tuple[int, int, int]) -> str:
+    return "×".join(map(str, image))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, fields, replace
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,8 @@ from garfield.apps import APPS
 from garfield.apps.app import App, Numbers
 from garfield.apps.options import Options, Training
 from garfield.core.errors import ConfigError, UnknownName
-from garfield.data import DATASETS
-from garfield.data.partitions import parse as parse_partition
 from garfield.gars import Rule, parse
 from garfield.launch import checks
-from garfield.models import MODELS
-from garfield.nodes.byzantine import parse_plan
 from garfield.nodes.node import Waits
 
 if sys.version_info >= (3, 11):
@@ -195,21 +190,10 @@ class Settings(Options):
 
     def check(self) -> Settings:
         """Raise ConfigError for anything that cannot work; itself otherwise."""
-        self._check_ranges()
-        self._check_data()
+        checks.ranges(self)
+        checks.data(self)
         checks.frameworks(self)
-        for liars, among in (("byzantine_workers", "workers"), ("byzantine_servers", "servers")):
-            count = getattr(self, liars)
-            if not 0 <= count < getattr(self, among):
-                raise ConfigError(
-                    f"{liars} must be within 0..{getattr(self, among) - 1} ({among} - 1), "
-                    f"got {count}."
-                )
-        if not self.application.several_servers and self.servers != 1:
-            raise ConfigError(f"{self.app} has one server, got {self.servers}.")
-        for attack in (self.worker_attack, self.server_attack):
-            if attack != NONE:
-                parse_plan(attack)
+        checks.attacks(self)
         checks.exclusion(self)
         checks.tolerance(self)
         checks.transport(self)
@@ -246,35 +230,6 @@ class Settings(Options):
             if getattr(self, name) == mine.get(name, general[name])
         }
 
-    def _check_ranges(self) -> None:
-        least: dict[str, float] = dict.fromkeys(("workers", "servers", "steps", "batch"), 1)
-        at_zero = (
-            "evaluate_every",
-            "checkpoint_every",
-            "contractions",
-            "seed",
-            "weight_decay",
-            "learning_rate_decay",
-        )
-        for name, bound in (least | dict.fromkeys(at_zero, 0)).items():
-            if not getattr(self, name) >= bound:
-                raise ConfigError(f"{name} must be at least {bound:g}, got {getattr(self, name)}.")
-        for name in ("learning_rate", "timeout_s", "give_up_s"):
-            if not 0 < getattr(self, name) < inf:
-                raise ConfigError(f"{name} must be positive and finite, got {getattr(self, name)}.")
-        if not 0 <= self.momentum < 1:
-            raise ConfigError(f"momentum must be within 0..1, below 1, got {self.momentum}.")
-
-    def _check_data(self) -> None:
-        model, data = MODELS[self.model], DATASETS[self.data]
-        parse_partition(self.partition)
-        if model.image != data.image:
-            fitting = [name for name, other in MODELS.items() if other.image == data.image]
-            raise ConfigError(
-                f"{self.model} takes images of {_shape(model.image)}, and those of {self.data} are "
-                f"{_shape(data.image)}. Choose one of: {', '.join(fitting) or 'none so far'}."
-            )
-
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Settings from a file: keys as the flags are spelt, with - or _."""
@@ -299,10 +254,6 @@ def _typed(name: str, kind: str, value: Any) -> Any:
 
 _KINDS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
-
-
-def _shape(image: tuple[int, int, int]) -> str:
-    return "×".join(map(str, image))
 
 
 def _names(prefix: str, count: int) -> tuple[str, ...]:

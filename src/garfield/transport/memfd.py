@@ -11,6 +11,8 @@ import fcntl
 import mmap
 import os
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -28,15 +30,25 @@ class Sealed(mmap.mmap):
     descriptor: int
 
 
-def kept(payload: Payload) -> Payload:
-    """A copy in sealed memory, to be published: who asks is given the descriptor, and no copy."""
+@contextmanager
+def _to_be_sealed() -> Iterator[int]:
+    """A descriptor to write to, sealed at the end; closed if anything fails."""
     descriptor = os.memfd_create("garfield", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        view = wire.raw(payload)
-        at = 0
+        yield descriptor
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def kept(payload: Payload) -> Payload:
+    """A copy in sealed memory, to be published: who asks is given the descriptor, and no copy."""
+    view, at = wire.raw(payload), 0
+    with _to_be_sealed() as descriptor:
         while at < len(view):
             at += os.write(descriptor, view[at:])
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+    try:
         memory = Sealed(descriptor, len(view), mmap.MAP_PRIVATE, mmap.PROT_READ)
     except BaseException:
         os.close(descriptor)
@@ -54,17 +66,11 @@ def descriptor_of(payload: Payload) -> int | None:
 
 async def sealed(payload: Payload) -> int:
     """A descriptor of a sealed copy, made piece by piece: the loop has others to look after."""
-    descriptor = os.memfd_create("garfield", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        view = wire.raw(payload)
-        at = 0
+    view, at = wire.raw(payload), 0
+    with _to_be_sealed() as descriptor:
         while at < len(view):
             at += os.write(descriptor, view[at : at + wire.CHUNK])
             await asyncio.sleep(0)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
-    except BaseException:
-        os.close(descriptor)
-        raise
     return descriptor
 
 
