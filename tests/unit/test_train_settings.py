@@ -163,3 +163,8 @@ def test_a_file_may_name_files_of_its_users(tmp_path):
     done = garfield("train", *TINY, "--config", path, "--out", tmp_path / "y")
     assert done.exit_code == 2
     assert "load must be a list of Python files" in done.stderr
+
+
+def test_a_negative_number_of_test_images_is_refused():
+    with pytest.raises(ConfigError, match="test_images must be at least 0, got -1"):
+        Settings(test_images=-1).check()

@@ -25,7 +25,7 @@ def ranges(settings: Settings) -> None:
     at_one = ("workers", "servers", "steps", "batch")
     at_zero = (
         "evaluate_every", "checkpoint_every", "contractions", "seed", "weight_decay",
-        "learning_rate_decay",
+        "learning_rate_decay", "test_images",
     )  # fmt: skip
     for name, bound in (dict.fromkeys(at_one, 1) | dict.fromkeys(at_zero, 0)).items():
         if not getattr(s, name) >= bound:
