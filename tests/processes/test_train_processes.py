@@ -226,3 +226,48 @@ def test_the_demo_ends_with_a_table_and_a_picture(garfield, tmp_path):
     assert "2 liars among 9 workers" in out
     assert (tmp_path / "x/demo.png").exists()
     assert (tmp_path / "x/robust-attacked/summary.json").exists()
+
+
+SLOW_TO_EVALUATE = """
+import time
+
+from torch import nn
+
+from garfield.models import MODELS, Model, build
+
+
+class Thoughtful(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inside = build("digits_mlp")
+
+    def forward(self, images):
+        if not self.training:
+            time.sleep(1.5)
+        return self.inside(images)
+
+
+MODELS.add("thoughtful", Model("thoughtful", lambda classes, channels: Thoughtful(), (1, 8, 8)))
+"""
+
+
+@pytest.mark.slow
+def test_a_server_that_evaluates_for_longer_than_peers_wait_is_not_taken_for_dead(
+    garfield, tmp_path
+):
+    """Of the two servers left one lied: a run that tolerates one liar was lost."""
+    (tmp_path / "mine.py").write_text(SLOW_TO_EVALUATE)
+    process = garfield(
+        *SMALL, "--app", "msmw", "--model", "thoughtful", "--gar", "median",
+        "--servers", 3, "--byzantine-servers", 1, "--server-attack", "random", "--steps", 20,
+        "--timeout-s", 1, "--out", "x", before=("--load", "mine.py"),
+    )  # fmt: skip
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    summary = json.loads((tmp_path / "x" / "summary.json").read_text())
+    assert "server-0" not in summary["liars"]
+    assert summary["accuracy"] > 0.5
+    events = [json.loads(line) for line in (tmp_path / "x" / "metrics.jsonl").open()]
+    evaluated = [event["step"] for event in events if event["event"] == "evaluated"]
+    assert evaluated[0] == 2
+    assert len(evaluated) < 9  # those that there was no time for are left out

@@ -40,7 +40,7 @@ class TorchAdapter:
         self.tail = sum(b.numel() for b in self._buffers)
         self.device = self._parameters[0].device
         self._flat = torch.empty(self.size, device=self.device)
-        self._grad = torch.zeros(self.size, device=self.device)
+        self._laid_grad: Tensor | None = None
         self._lay_out()
 
     @property
@@ -124,15 +124,26 @@ class TorchAdapter:
                 )
 
     def _lay_out(self) -> None:
-        """Make every parameter and its gradient a view of the flat buffers."""
+        """Make every parameter a view of the flat buffer."""
         at = 0
         with torch.no_grad():
             for parameter in self._parameters:
                 part = slice(at, at + parameter.numel())
                 self._flat[part] = parameter.detach().reshape(-1)
                 parameter.data = self._flat[part].view(parameter.shape)
-                parameter.grad = self._grad[part].view(parameter.shape)
                 at += parameter.numel()
+
+    @property
+    def _grad(self) -> Tensor:
+        """All gradients, one after the other; a model that is only evaluated has none."""
+        if self._laid_grad is None:
+            self._laid_grad = torch.zeros(self.size, device=self.device)
+            at = 0
+            for parameter in self._parameters:
+                part = self._laid_grad[at : at + parameter.numel()]
+                parameter.grad = part.view(parameter.shape)
+                at += parameter.numel()
+        return self._laid_grad
 
     def _read_buffers(self, out: FlatVector) -> None:
         at = 0

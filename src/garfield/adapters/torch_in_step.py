@@ -25,6 +25,7 @@ class TorchInStep(TorchAdapter):
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise ConfigError("Pass the optimizer, too: it is where gradients are exchanged.")
         super().__init__(module, optimizer=optimizer)
+        self._grad.zero_()  # laid out now: later, it would take the place of the user's gradients
 
     def around_step(self, before: Callable[[], None], after: Callable[[], None]) -> None:
         """From now on, call these before and after each of the optimizer's steps."""

@@ -157,7 +157,7 @@ def line(event: Event, total: int) -> str | None:
             return str(event["error"])
         case "worker":
             return f"{name}: step {event['step']}/{total}"
-        case "step" if "accuracy" in event:
+        case "step" | "evaluated" if "accuracy" in event:
             accuracy, loss = 100 * event["accuracy"], event["loss"]
             return (
                 f"{name}: step {event['step']}/{total}, accuracy {accuracy:.1f} %, loss {loss:.3g}"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from garfield.apps import Run
+from garfield.launch.evaluating import Aside
 from garfield.nodes.node import Node
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
@@ -25,11 +26,17 @@ WORKERS_TELL_EVERY_S = 1.0
 class Reporter:
     """Turns a server's steps into events; evaluates now and then."""
 
-    def __init__(self, sink: Sink, *, evaluate_every: int, total: int) -> None:
+    def __init__(
+        self, sink: Sink, *, evaluate_every: int, total: int, aside: Aside | None = None
+    ) -> None:
+        """With `aside`, training goes on meanwhile, and results are told when they are there;
+        an evaluation that would have to wait for the one before is left out."""
         self._sink, self._every, self._total = sink, evaluate_every, total
+        self._aside = aside
         self._started = time.perf_counter()
         self._evaluation_s = 0.0
         self._computed = 0
+        self._begun_s: dict[int, float] = {}  # when the model of an evaluation was there
 
     def after_step(self, server: Server, run: Run) -> None:
         """To be called by the application's loop."""
@@ -41,9 +48,28 @@ class Reporter:
         last = server.step >= self._total
         if last or (self._every and server.step % self._every == 0):
             began = time.perf_counter()
-            event["accuracy"], event["loss"] = server.evaluate()
+            if last or self._aside is None:
+                event["accuracy"], event["loss"] = server.evaluate()
+            else:
+                self._evaluate_aside(server, event["time_s"])
             self._evaluation_s += time.perf_counter() - began
+        self._tell_evaluated(server, patiently=last)
         self._sink(event)
+
+    def _evaluate_aside(self, server: Server, time_s: float) -> None:
+        assert self._aside is not None
+        if not self._aside.busy():
+            self._tell_evaluated(server)
+            self._begun_s[server.step] = time_s
+            self._aside.begin(server)
+
+    def _tell_evaluated(self, server: Server, *, patiently: bool = False) -> None:
+        if self._aside is None:
+            return
+        for step, (accuracy, loss) in self._aside.finished(patiently=patiently):
+            event = {"event": "evaluated", "node": server.name, "step": step}
+            event |= {"time_s": self._begun_s.pop(step), "accuracy": accuracy, "loss": loss}
+            self._sink(event)
 
     def _computing(self, server: Server) -> dict[str, Any]:
         """Of a node that is worker and server at once."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from garfield.launch import program
 from garfield.launch.assemble import Factory, new_adapter, settled
 from garfield.launch.checkpoint import Keeping
+from garfield.launch.evaluating import Aside
 from garfield.launch.events import Sink, WorkerReporter, account
 from garfield.launch.settings import Settings
 from garfield.nodes.server import Server
@@ -49,8 +50,10 @@ def run_worker(
 
 def run_server(server: Server, settings: Settings, tell: Sink, keeping: Keeping) -> None:
     """Until its last step is done; one that is told to stop keeps what it has."""
+    factory = _factory(settings)
     try:
-        program.run_server(_factory(settings), server, tell, keeping)
+        with Aside(lambda: factory.adapter(server.name, True), settings.timeout_s / 4) as aside:
+            program.run_server(factory, server, tell, keeping, aside)
     except (SystemExit, KeyboardInterrupt):
         keeping.interrupted(server)
         raise

@@ -6,21 +6,29 @@ from garfield.apps import Run
 from garfield.core.errors import DivergedError
 from garfield.launch.assemble import Factory
 from garfield.launch.checkpoint import Keeping
+from garfield.launch.evaluating import Aside
 from garfield.launch.events import Reporter, Sink
 from garfield.nodes.server import Server
 
 
 def run_server(
-    factory: Factory, server: Server, sink: Sink | None, keeping: Keeping | None = None
+    factory: Factory,
+    server: Server,
+    sink: Sink | None,
+    keeping: Keeping | None = None,
+    aside: Aside | None = None,
 ) -> None:
     """Run the application's loop; a model that has diverged ends it, and is reported as such.
 
-    Without a sink, nothing is told, and so nothing evaluated.
+    Without a sink, nothing is told, and so nothing evaluated. Evaluations along the way are
+    made `aside`, or in the server's own time, if that stands still for its peers too.
     """
     settings, kept = factory.settings, keeping or Keeping()
     reports = server.name == reporting_server(factory)
     every = settings.evaluate_every if reports else 0
-    reporter = None if sink is None else Reporter(sink, evaluate_every=every, total=settings.steps)
+    reporter = None
+    if sink is not None:
+        reporter = Reporter(sink, evaluate_every=every, total=settings.steps, aside=aside)
 
     def after_step(server: Server, run: Run) -> None:
         if reporter is not None:

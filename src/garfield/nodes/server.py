@@ -93,7 +93,7 @@ class Server(Node):
         except Behind as behind:
             # servers that have ended have no model of their last step, but its proposal
             self.catch_up(behind.step, kind="proposal")
-            found = [self._read()] * q  # joined already, by catching up
+            found = [self.read_model()] * q  # joined already, by catching up
         self._tail = median_tail(found, self.model.size)
         return self._lend(key.kind, bodies(found, self.model.size))
 
@@ -101,7 +101,7 @@ class Server(Node):
         """Replace the parameters: by what servers agreed on, say."""
         vector = np.asarray(model, dtype=np.float32).reshape(self.model.size)
         if self.model.tail:
-            body, vector = vector, self._read()
+            body, vector = vector, self.read_model()
             vector[: self.model.size] = body
             if self._tail is not None:
                 vector[self.model.size :] = self._tail
@@ -191,7 +191,7 @@ class Server(Node):
             self.worker.compute(self.step, model)
 
     def _publish(self, key: Key) -> Payload:
-        vector = self._read()
+        vector = self.read_model()
         if not all_finite(vector):
             raise DivergedError(
                 f"{self.name}: the model is not finite at step {self.step}. Use a robust rule, "
@@ -212,7 +212,7 @@ class Server(Node):
         """Let go of the last rows, q vectors of them, also in the list that a caller holds."""
         self._lent.pop(kind, []).clear()
 
-    def _read(self) -> Payload:
+    def read_model(self) -> Payload:
         """The model as a vector of its own."""
         vector = np.empty(self._length, np.float32)
         self.model.read(vector)

@@ -34,9 +34,10 @@ class Status:
     step: int = 0
     accuracy: float | None = None
     loss: float | None = None
+    evaluated: int = -1
+    """The step whose accuracy and loss these are."""
     silent: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    _evaluated: int = -1
     _steps: deque[Event] = field(default_factory=lambda: deque(maxlen=RECENT + 1))
 
     def take(self, event: Event) -> bool:
@@ -51,11 +52,16 @@ class Status:
             workers = self.cast.workers
             silent = [name for name in workers if standing(event, name) == "silent"]
             self.silent = {name: event["silent"][name] for name in silent}
-        if "accuracy" not in event or event["step"] <= self._evaluated:
+        if "accuracy" not in event or event["step"] <= self.evaluated:
             return False  # or another server has evaluated this step already
-        self._evaluated = event["step"]
+        self.evaluated = event["step"]
         self.accuracy, self.loss = event["accuracy"], event.get("loss")
         return True
+
+    @property
+    def lags(self) -> bool:
+        """Whether accuracy and loss are those of an earlier step."""
+        return 0 <= self.evaluated < self.step
 
     @property
     def updates_per_s(self) -> float | None:
@@ -138,7 +144,8 @@ class LiveView:
         left = "" if status.eta_s is None else f"{clock_time(status.eta_s)} left"
         done = "starting" if not status.step else f"step {status.step}/{status.total}"
         head.add_row(Text(self.title, style="bold"), bar, done, elapsed, Text(left, style="dim"))
-        lines: list[RenderableType] = [head, Text("  " + numbers(status))]
+        since = f" (accuracy and loss: step {status.evaluated})" if status.lags else ""
+        lines: list[RenderableType] = [head, Text("  " + numbers(status) + since)]
         if status.left_out:
             often = counted(status.left_out, status.recent)
             lines.append(Text(f"  left out lately: {often}", style="yellow"))
@@ -184,7 +191,7 @@ def view(status: Status, title: str, console: Console, clock: Callable[[], float
 
 def line(title: str, status: Status) -> str:
     """One evaluation in a line."""
-    parts = [f"{title}: step {status.step}/{status.total}", numbers(status)]
+    parts = [f"{title}: step {status.evaluated}/{status.total}", numbers(status)]
     if status.left_out:
         parts.append(f"left out {counted(status.left_out, status.recent)}")
     if status.silent:

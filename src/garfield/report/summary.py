@@ -2,7 +2,8 @@
 
 Of a step as the server sees it, communication is the time it waited for replies
 less the time that a worker computed meanwhile: compute + communication +
-aggregation make up the step. Evaluations on the test set are in none of them.
+aggregation make up the step. What a server itself spends on evaluations is in none of
+them; those made beside training may slow it, where cores are few.
 """
 
 from __future__ import annotations
