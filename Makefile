@@ -9,7 +9,7 @@ RUN ?=
 .PHONY: demo test test-quick check format bench clean help
 
 help:
-	@echo "make demo    show robust aggregation at work"
+	@echo "make demo    three trainings on real data: honest, under attack, robust under attack"
 	@echo "make test    all tests (make test-quick: without the slow ones)"
 	@echo "make check   lint, format, types, import layers"
 	@echo "make bench   the benchmarks (RUN=aggregation for one of them)"

@@ -31,6 +31,13 @@ def _json(result):
 # -- the command itself ---------------------------------------------------------------------
 
 
+def test_the_package_can_be_run_as_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "garfield", "--version"], capture_output=True, text=True, check=True
+    )
+    assert importlib.metadata.version("garfield") in done.stdout
+
+
 def test_help_names_every_command_and_imports_nothing_heavy():
     code = (
         "import sys, garfield.cli.app as cli\n"

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from garfield.nodes.outbox import KEPT_STEPS, Outbox
+from garfield.nodes.worker import Worker
 from garfield.transport.contract import Gone, Key, NotYet, Ready
+from garfield.transport.simulated import Simulation
 
 
 def test_a_vector_that_is_handed_over_is_not_copied_and_can_no_longer_be_written() -> None:
@@ -52,3 +54,37 @@ def test_vectors_are_kept_the_transports_way_and_the_oldest_makes_room_first() -
     assert alive == [0, 0, 0]
     with pytest.raises(ValueError, match="read-only"):
         outbox.own(Key("model", 2))[0] = 1.0
+
+
+class Counting:
+    """A model of three numbers and a buffer, whose gradient at step t is t + 1 everywhere."""
+
+    size, tail = 3, 1
+
+    def __init__(self) -> None:
+        self.computed = 0
+
+    def write(self, vector: np.ndarray) -> None:
+        """Nothing is learnt."""
+
+    def gradient(self, batch: object, out: np.ndarray) -> float:
+        self.computed += 1
+        out[:] = self.computed
+        return 0.0
+
+
+def test_a_worker_keeps_its_velocity_in_what_it_has_published_and_nowhere_else() -> None:
+    adapter = Counting()
+    worker = Worker(
+        adapter, [(0, 0)], transport=Simulation().transport("worker-0"), servers=["server-0"],
+        momentum=0.5,
+    )  # fmt: skip
+    published = []
+    for step in (0, 1, 7):  # the last one after a jump, as of a worker that fell behind
+        worker.publish_gradient(step)
+        published.append(worker.outbox.own(Key("gradient", step)))
+        assert worker._velocity is published[-1]
+    # v ← v / 2 + g, and the buffer as it is
+    assert [vector.tolist() for vector in published] == [
+        [1, 1, 1, 1], [2.5, 2.5, 2.5, 2], [4.25, 4.25, 4.25, 3],
+    ]  # fmt: skip

@@ -22,6 +22,7 @@ from garfield.nodes.tails import bodies, median_tail
 from garfield.transport.contract import Key, Payload, Transport
 
 Rule = Callable[..., Any]
+_BLOCK = 1 << 16  # numbers at a time: what is made of them stays in the cache
 
 
 class Worker(Node):
@@ -55,7 +56,7 @@ class Worker(Node):
         self.loss = float("nan")
         self.compute_s = 0.0
         self._data = endless(data)
-        self._gradient = np.zeros(self.model.size + self.model.tail, np.float32)
+        self._gradient = np.empty(self.model.size + self.model.tail, np.float32)
         self._velocity: Payload | None = None
 
     def serve(self, stop: Callable[[], bool] = lambda: False) -> None:
@@ -93,9 +94,11 @@ class Worker(Node):
         """Of one batch, where the model is now."""
         self._differentiate(step)
         if self.momentum:
-            self.outbox.publish(Key("gradient", step), self._accelerated())
-        else:
-            self.outbox.publish(Key("gradient", step), self._gradient, copy=False)
+            self._accelerate()
+        # the outbox's from now on; what takes its place is no memory until it is written to
+        mine, self._gradient = self._gradient, np.empty_like(self._gradient)
+        self.outbox.publish(Key("gradient", step), mine, copy=False)
+        self._velocity = self.outbox.own(Key("gradient", step))
 
     def differentiate(self, step: int, model: Payload) -> None:
         """Compute that gradient, and keep it to oneself."""
@@ -103,8 +106,6 @@ class Worker(Node):
         self._differentiate(step)
 
     def _differentiate(self, step: int) -> None:
-        if not self.momentum:
-            self._gradient = np.empty_like(self._gradient)  # the last one is the outbox's
         started = self.clock()
         self.loss = self.model.gradient(self._data.batch(step), self._gradient)
         self.compute_s += self.clock() - started
@@ -113,15 +114,17 @@ class Worker(Node):
         """What a report should say of it, besides what is said of every worker."""
         return {}
 
-    def _accelerated(self) -> Payload:
-        """v ← β v + g; the mean of all workers' is what SGD with momentum would have."""
-        size = self.model.size
-        if self._velocity is None:
-            self._velocity = np.zeros_like(self._gradient)
-        self._velocity[:size] *= np.float32(self.momentum)
-        self._velocity[:size] += self._gradient[:size]
-        self._velocity[size:] = self._gradient[size:]
-        return self._velocity
+    def _accelerate(self) -> None:
+        """v ← β v + g in the place of g; the mean of all workers' is SGD's with momentum.
+
+        The last v is what was published last: the outbox keeps it, and nobody else needs to.
+        """
+        last, beta = self._velocity, np.float32(self.momentum)
+        if last is None:
+            return
+        for at in range(0, self.model.size, _BLOCK):
+            part = slice(at, min(at + _BLOCK, self.model.size))
+            self._gradient[part] += beta * last[part]
 
     def _joined(self, rows: Sequence[Payload | None]) -> Payload:
         if len(rows) == 1 and rows[0] is not None:
