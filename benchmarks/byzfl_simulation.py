@@ -83,7 +83,8 @@ def _training(**job: Any) -> Training:
 
 
 def _mnist_cnn() -> Any:
-    """The layers of garfield.models.mnist_cnn; garfield is not installed here."""
+    """The function of garfield.models.mnist_cnn, in the usual order of layers; ours pools before
+    it rectifies and lays channels last, to the same result. garfield is not installed here."""
     from torch import nn
 
     return nn.Sequential(

@@ -1,9 +1,8 @@
 """Our simulation beside ByzFL's: the same model, workers, batch, rule and attack.
 
 Both take turns of some steps each, with all cores, evaluation off; a turn's first
-step is not counted. ByzFL trains the same layers in its own process; its liars
-make up their vectors from the honest ones and compute nothing, while ours are
-whole workers, so we compute n gradients a step and ByzFL n − f.
+step is not counted. ByzFL trains the same function in its own process. Liars make up
+their vectors from the honest ones, and compute nothing, here as there.
 """
 
 from __future__ import annotations

@@ -191,3 +191,21 @@ def test_without_torch_the_command_that_installs_it_is_told(monkeypatch, make):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependency, match=r"pip install 'garfield\[torch\]'"):
         make()
+
+
+@pytest.mark.parametrize("name", ["mnist_cnn", "cifarnet"])
+def test_pooling_before_the_relu_changes_no_bit(name):
+    model = build(name, seed=0)
+    layers = list(model)
+    for i, layer in enumerate(layers):
+        if isinstance(layer, nn.MaxPool2d):
+            layers[i], layers[i + 1] = layers[i + 1], layer
+    usual = nn.Sequential(*layers)  # the same weights
+    images = torch.randn(4, *MODELS[name].image, generator=torch.Generator().manual_seed(0))
+    found = []
+    for one in (model, usual):
+        model.zero_grad()
+        outputs = one(images.to(memory_format=torch.channels_last))
+        outputs.square().sum().backward()
+        found.append([outputs, *(p.grad.clone() for p in model.parameters())])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))

@@ -8,7 +8,7 @@ and built again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -41,14 +41,17 @@ class Factory:
     nodes share."""
     node: dict[str, Any]
     """What every node is given besides: its waits, its clock."""
+    lend: Callable[[Batches], Any] = lambda batches: batches
+    """What a worker's model is given of its batches; the model must know what to do with it."""
+    _agreed: dict[tuple[str, ...], dict[Key, Any]] = field(default_factory=dict)
 
     def worker(self, name: str, transport: Transport) -> Worker:
         s = self.settings
         outbox = self._outbox(name, transport, s.worker_names, s.worker_attack)
-        data: Any = self._batches(name, name)
+        data: Any = self.lend(self._batches(name, name))
         more = s.application.worker_arguments(s, s.numbers)
         if s.application.shared_data:
-            data = [self._batches(each, name) for each in s.worker_names]
+            data = [self.lend(self._batches(each, name)) for each in s.worker_names]
             more["place"] = s.worker_names.index(name)
         return s.application.worker(
             self.adapter(name, False), data, transport=transport, servers=s.server_names,
@@ -64,7 +67,7 @@ class Factory:
         worker = None
         if s.application.peers:
             worker = Worker(
-                model, self._batches(name, name), transport=transport, servers=[name],
+                model, self.lend(self._batches(name, name)), transport=transport, servers=[name],
                 momentum=s.momentum, outbox=outbox, serves=False, **self.node,
             )  # fmt: skip
         return s.application.server(
@@ -102,6 +105,7 @@ class Factory:
         plan = parse_plan(
             attack, n=len(alike), f=len(liars), rank=liars.index(name), seed=s.seed,
             spy=_spy(transport, honest, s.timeout_s), defence=self._defence(name),
+            agreed=self._agreed.setdefault(tuple(alike), {}),
         )  # fmt: skip
         return LyingOutbox(plan, name)
 

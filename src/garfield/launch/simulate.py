@@ -10,10 +10,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from garfield.adapters.alike import check_alike
 from garfield.adapters.contract import Adapter, Batch, FlatVector
+from garfield.data.batches import Batches
 from garfield.launch.assemble import Factory, new_adapter, settled
 from garfield.launch.checkpoint import Keeping
 from garfield.launch.events import Event, Sink
@@ -67,6 +69,7 @@ class _Simulated:
             settings,
             lambda name, optimizer: self._own(name) if optimizer else self._lent(name),
             {"waits": settings.waits, "clock": lambda: self.simulation.now_s},
+            lend=_Later,
         )
         for name in settings.server_names:
             self._add_server(name)
@@ -167,6 +170,16 @@ class _Work:
         return done
 
 
+class _Later:
+    """Batches that are made where the gradient is computed: beside other nodes' turns."""
+
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches
+
+    def batch(self, step: int) -> Any:
+        return partial(self._batches.batch, step)
+
+
 class _Owned:
     """The adapter of a server's own model."""
 
@@ -176,8 +189,8 @@ class _Owned:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._adapter, name)
 
-    def gradient(self, batch: Batch, out: FlatVector) -> float:
-        return self._work.do(lambda: self._adapter.gradient(batch, out))
+    def gradient(self, batch: Callable[[], Batch], out: FlatVector) -> float:
+        return self._work.do(lambda: self._adapter.gradient(batch(), out))
 
 
 class _Lent:
@@ -191,7 +204,7 @@ class _Lent:
     def write(self, vector: FlatVector) -> None:
         self._vector = vector
 
-    def gradient(self, batch: Batch, out: FlatVector) -> float:
+    def gradient(self, batch: Callable[[], Batch], out: FlatVector) -> float:
         vector = self._vector
         assert vector is not None  # a worker has got a model before it computes
 
@@ -199,7 +212,7 @@ class _Lent:
             adapter = self._shared.pop()  # there are as many as threads
             try:
                 adapter.write(vector)
-                return adapter.gradient(batch, out)
+                return adapter.gradient(batch(), out)
             finally:
                 self._shared.append(adapter)
 
@@ -209,6 +222,6 @@ class _Lent:
 class _Unheard(_Lent):
     """Of a liar whose lie is made of the others' vectors alone: its own is not computed."""
 
-    def gradient(self, batch: Batch, out: FlatVector) -> float:
+    def gradient(self, batch: Callable[[], Batch], out: FlatVector) -> float:
         out.fill(0.0)
         return float("nan")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from zlib import crc32
 
@@ -54,6 +54,13 @@ class Plan:
     seed: int = 0
     spy: Spy = lambda key, length: None
     defence: Callable[[Any], Any] | None = None
+    agreed: dict[Key, Payload | None] = field(default_factory=dict)
+    """What liars of one process have agreed to say, if it is the same for all of them."""
+
+    @property
+    def unanimous(self) -> bool:
+        """Whether all liars say the same, and make it up of what the honest say alone."""
+        return self.attack is not None and self.attack.unanimous and self.attack.knows == "all"
 
     def rng(self, key: Key, asker: str = "") -> np.random.Generator:
         """Fresh for every key (and asker), and the same in every run of this seed."""
@@ -138,6 +145,8 @@ class LyingOutbox(Outbox):
         plan = self.plan
         if plan.attack is None:
             return vector
+        if plan.unanimous and key in plan.agreed:
+            return plan.agreed[key]
         view = View(
             own=np.array(vector), honest=self._seen(key, len(vector)),
             n=plan.n, f=plan.f, rank=plan.rank, rng=plan.rng(key), defence=plan.defence,
@@ -145,10 +154,13 @@ class LyingOutbox(Outbox):
         if plan.attack.knows == "all" and view.honest is None:
             return vector  # nothing was seen to lie about: pass for honest this time
         lie = plan.attack(view)
-        if lie is None:
-            return None
-        lie = np.asarray(lie, dtype=key.dtype)
-        lie.setflags(write=False)
+        if lie is not None:
+            lie = np.asarray(lie, dtype=key.dtype)
+            lie.setflags(write=False)
+        if plan.unanimous:
+            for old in [known for known in plan.agreed if known.step <= key.step - self._kept]:
+                del plan.agreed[old]
+            plan.agreed[key] = lie
         return lie
 
     def _seen(self, key: Key, length: int) -> Any:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
 from typing import TypeVar
+from weakref import ReferenceType, ref
 from zlib import crc32
 
 import numpy as np
@@ -63,6 +64,7 @@ class Simulation:
         self._changed: dict[greenlet, dict[str, None]] = {}  # waiters: whose answers changed
         self._failure: BaseException | None = None
         self._hub: greenlet | None = None
+        self._verdicts: dict[int, tuple[ReferenceType[Payload], bool]] = {}
 
     def transport(self, name: str) -> SimulatedTransport:
         """The transport of one node. Nothing takes time on the way: `transport/faults.py` can."""
@@ -108,6 +110,18 @@ class Simulation:
         """Who is done first is chance, or names would decide whom a quorum leaves out."""
         self._working.rotate(self._chance.randrange(len(self._working)))
         return self._working.popleft()
+
+    def is_finite(self, payload: Payload) -> bool:
+        """Every number of it; looked at once, however many ask for the same vector."""
+        place = id(payload)
+        known = self._verdicts.get(place)
+        if known is not None and known[0]() is payload:
+            return known[1]
+        verdict = all_finite(payload)
+        if not payload.flags.writeable:  # else it may change
+            gone = ref(payload, lambda _: self._verdicts.pop(place, None))
+            self._verdicts[place] = gone, verdict
+        return verdict
 
     def in_turns(self) -> None:
         """From now on, work is done in its asker's turn, one after the other."""
@@ -229,7 +243,7 @@ class SimulatedTransport:
             return f"sent {len(payload)} bytes that are no {key.dtype} vector"
         if payload.shape != (length,):
             return f"sent {payload.size} numbers instead of {length}"
-        return None if all_finite(payload) else NOT_FINITE
+        return None if self.simulation.is_finite(payload) else NOT_FINITE
 
     def close(self) -> None:
         self._closed = True
