@@ -79,9 +79,11 @@ def _ours(n: int, rule: str, steps: int) -> list[float]:
     import torch
 
     from garfield.kernels import set_threads
+    from garfield.launch.heap import keep_heap
     from garfield.launch.simulate import simulate
 
     cores = len(os.sched_getaffinity(0))
+    keep_heap()  # as `garfield train --simulate` does
     torch.set_num_threads(1)  # gradients are computed side by side instead
     set_threads(cores)
     settings = Settings(

@@ -197,9 +197,8 @@ def test_without_torch_the_command_that_installs_it_is_told(monkeypatch, make):
 def test_pooling_before_the_relu_changes_no_bit(name):
     model = build(name, seed=0)
     layers = list(model)
-    for i, layer in enumerate(layers):
-        if isinstance(layer, nn.MaxPool2d):
-            layers[i], layers[i + 1] = layers[i + 1], layer
+    for i in [i for i, layer in enumerate(layers) if isinstance(layer, nn.MaxPool2d)]:
+        layers[i], layers[i + 1] = layers[i + 1], layers[i]
     usual = nn.Sequential(*layers)  # the same weights
     images = torch.randn(4, *MODELS[name].image, generator=torch.Generator().manual_seed(0))
     found = []

@@ -322,3 +322,24 @@ def test_what_is_no_model_is_refused():
         adapt(nn.Linear(2, 2).double())
     with pytest.raises(ConfigError, match="no trainable"):
         adapt(nn.ReLU())
+
+
+def test_liars_who_say_the_same_make_it_up_once():
+    looked, agreed = [], {}
+
+    def spy(key, length):
+        looked.append(key)
+        return np.stack([ONE, 3 * ONE])
+
+    plan = {"n": 4, "f": 2, "spy": spy, "agreed": agreed}
+    liars = [
+        LyingOutbox(parse_plan("fall-of-empires", rank=rank, **plan), f"worker-{rank}")
+        for rank in range(2)
+    ]
+    for step in range(4):
+        for liar in liars:
+            liar.publish(Key("gradient", step), (5.0 + step) * ONE)
+    said = [liar.answer("server-0", Key("gradient", 3)).payload for liar in liars]
+    assert said[0] is said[1]
+    np.testing.assert_allclose(said[0], -0.1 * 2 * ONE)
+    assert len(agreed) == 2  # no more than the outboxes keep

@@ -23,6 +23,7 @@ from garfield.launch.checkpoint import Keeping
 from garfield.launch.child import Started
 from garfield.launch.events import Event, Sink
 from garfield.launch.frameworks import use_threads
+from garfield.launch.heap import keep_heap
 from garfield.launch.settings import NONE, Settings
 from garfield.launch.user_files import loaded, recorded
 from garfield.report import plots
@@ -120,6 +121,7 @@ def _run(settings: Settings, sink: Sink, keeping: Keeping, threads: int) -> None
     if settings.simulate:
         from garfield.launch.simulate import simulate
 
+        keep_heap()
         use_threads(1, settings.frameworks)
         simulate(settings, sink, keeping=keeping, threads=threads)
     else:

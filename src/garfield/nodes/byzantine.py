@@ -145,10 +145,11 @@ class LyingOutbox(Outbox):
         plan = self.plan
         if plan.attack is None:
             return vector
-        if plan.unanimous and key in plan.agreed:
+        seen = self._seen(key, len(vector))
+        if plan.unanimous and key in plan.agreed:  # made up while this one was looking
             return plan.agreed[key]
         view = View(
-            own=np.array(vector), honest=self._seen(key, len(vector)),
+            own=np.array(vector), honest=seen,
             n=plan.n, f=plan.f, rank=plan.rank, rng=plan.rng(key), defence=plan.defence,
         )  # fmt: skip
         if plan.attack.knows == "all" and view.honest is None:
