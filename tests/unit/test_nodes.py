@@ -253,9 +253,10 @@ def test_a_server_that_comes_late_catches_up_with_its_peers():
 
     def serve(name):
         module = linear()
+        sgd = torch.optim.SGD(module.parameters(), lr=0.1)
         nodes[name] = Server(
-            module, torch.optim.SGD(module.parameters(), lr=0.1), workers=workers,
-            servers=servers, f_ps=1, transport=simulation.transport(name), **common,
+            module, sgd, workers=workers, servers=servers, f_ps=1, **common,
+            scheduler=torch.optim.lr_scheduler.StepLR(sgd, 5), transport=simulation.transport(name),
         )  # fmt: skip
         msmw(nodes[name], run)
 
@@ -279,6 +280,8 @@ def test_a_server_that_comes_late_catches_up_with_its_peers():
         vectors.append(np.empty(8, np.float32))
         nodes[name].model.read(vectors[-1])
     np.testing.assert_allclose(vectors[2], vectors[0], atol=1e-6)
+    rates = [nodes[name].model.optimizer.param_groups[0]["lr"] for name in servers]
+    assert rates[2] == rates[0] < 1e-6  # steps that it has missed count, too
 
 
 # -- the torch adapter ----------------------------------------------------------------------------

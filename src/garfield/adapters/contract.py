@@ -39,6 +39,9 @@ class Adapter(Protocol):
     def step(self, gradient: FlatVector) -> None:
         """Let the optimizer take a step along a gradient of length `size`."""
 
+    def skip(self, steps: int) -> None:
+        """Let the learning rate's schedule go on by steps that others have taken."""
+
     def evaluate(self, batches: Iterable[Batch]) -> tuple[float, float]:
         """Share of right predictions and mean loss, in evaluation mode."""
 

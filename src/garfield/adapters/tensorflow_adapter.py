@@ -118,6 +118,9 @@ class TensorFlowAdapter:
         self._apply(given)
         self._steps += 1
 
+    def skip(self, steps: int) -> None:
+        self._steps += steps
+
     def evaluate(self, batches: Iterable[Batch]) -> tuple[float, float]:
         right = count = 0
         loss = 0.0

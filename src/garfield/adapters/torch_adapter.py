@@ -7,6 +7,7 @@ straight into the vector that travels.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -87,6 +88,14 @@ class TorchAdapter:
         self.optimizer.step()
         if self.scheduler is not None:
             self.scheduler.step()
+
+    def skip(self, steps: int) -> None:
+        if self.scheduler is None:
+            return
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*before `optimizer.step")  # as meant here
+            for _ in range(steps):
+                self.scheduler.step()
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[Batch]) -> tuple[float, float]:

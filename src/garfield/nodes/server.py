@@ -173,6 +173,7 @@ class Server(Node):
                 step = behind.step
         rows = [row for row in found.rows if row is not None]
         self.model.write(_median(rows))
+        self.model.skip(max(0, step - self.step))
         self.step = step
 
     def _tell_divergence(self, failure: QuorumError) -> None:
