@@ -178,6 +178,7 @@ def _draw(figure: str, points: Sequence[Point], contenders: dict[Settings, Conte
         axes.plot([point.x for point in mine], heights, marker="o", label=line)
     axes.set(xlabel=x, ylabel=y, title=f"As in Figure {figure}")
     axes.set_ylim(bottom=0)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.3)
     axes.legend()
     RESULTS.mkdir(exist_ok=True)

@@ -62,6 +62,7 @@ class _Record:
 
     def __init__(self, settings: Settings, warm_up: int) -> None:
         self._server, self._warm_up = settings.honest_servers[0], warm_up
+        self._computes_itself = settings.application.peers
         self._first: Event = {}
         self._last: Event = {}
         self._computing: dict[str, Event] = {}
@@ -81,10 +82,15 @@ class _Record:
 
     @property
     def breakdown(self) -> dict[str, float]:
-        """Per step: computing (mean of all workers), waiting for peers, aggregating."""
+        """Per step: computing (mean of all workers), waiting beyond that, aggregating."""
         computing = [e["compute_s"] / e["computed"] for e in self._computing.values()]
-        parts = {name: self._per_step(name) for name in ("communication_s", "aggregation_s")}
-        return {"compute_s": mean(computing) if computing else 0.0, **parts}
+        compute_s = mean(computing) if computing else 0.0
+        # a server waits while its workers compute; a peer has computed before it asks
+        waited_s = self._per_step("communication_s") - (0 if self._computes_itself else compute_s)
+        return {
+            "compute_s": compute_s, "communication_s": max(0.0, waited_s),
+            "aggregation_s": self._per_step("aggregation_s"),
+        }  # fmt: skip
 
     def _per_step(self, name: str) -> float:
         steps = self._last["step"] - self._first["step"]

@@ -30,6 +30,9 @@ class Adapter(Protocol):
     def write(self, vector: FlatVector) -> None:
         """Take parameters and buffers from `vector`."""
 
+    def write_body(self, body: FlatVector) -> None:
+        """Take the parameters alone."""
+
     def write_tail(self, tail: FlatVector) -> None:
         """Take the buffers alone."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -75,20 +76,28 @@ class TensorFlowAdapter:
             part.pack(_value(variable), out)
 
     def write(self, vector: FlatVector) -> None:
-        fresh = homes(self._places)
-        for part, variable, home in zip(self._places, self._variables, fresh, strict=True):
-            part.unpack(vector, home)
-            if part.name.endswith(("variance", "var")) and part.start >= self.size:
-                np.maximum(home, 0.0, out=home)  # whatever was sent: a root will be taken of it
+        self.write_body(vector[: self.size])
+        self.write_tail(vector[self.size :])
+
+    def write_body(self, body: FlatVector) -> None:
+        self._assign(self._laid, self._variables[: len(self._laid)], body)
+
+    def write_tail(self, tail: FlatVector) -> None:
+        values = np.array(tail)
+        laid = [replace(part, start=part.start - self.size) for part in self._laid_buffers]
+        for part in laid:
+            if part.name.endswith(("variance", "var")):
+                mine = values[part.start : part.start + part.size]
+                np.maximum(mine, 0.0, out=mine)  # whatever was sent: a root will be taken of it
+        self._assign(laid, self._variables[len(self._laid) :], values)
+
+    @staticmethod
+    def _assign(laid: Sequence[Part], variables: Sequence[Any], values: FlatVector) -> None:
+        for part, variable, home in zip(laid, variables, homes(laid), strict=True):
+            part.unpack(values, home)
             # the variable takes the memory over, without a copy; Keras' own way of saying it
             # takes five times as long
             tf.raw_ops.AssignVariableOp(resource=variable.handle, value=_given(home, part))
-
-    def write_tail(self, tail: FlatVector) -> None:
-        vector = np.empty(self.size + self.tail, np.float32)
-        self.read(vector)
-        vector[self.size :] = tail
-        self.write(vector)
 
     def gradient(self, batch: Batch, out: FlatVector) -> float:
         inputs, targets = map(tf.convert_to_tensor, batch)

@@ -57,9 +57,12 @@ class TorchAdapter:
         self._read_buffers(out[self.size :])
 
     def write(self, vector: FlatVector) -> None:
-        with torch.no_grad():
-            _fill(self._flat, vector[: self.size])
+        self.write_body(vector[: self.size])
         self.write_tail(vector[self.size :])
+
+    def write_body(self, body: FlatVector) -> None:
+        with torch.no_grad():
+            _fill(self._flat, body)
 
     def write_tail(self, tail: FlatVector) -> None:
         at = 0

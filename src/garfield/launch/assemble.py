@@ -124,7 +124,7 @@ def _spy(transport: Transport, honest: Sequence[str], timeout_s: float) -> Spy:
         found = transport.pull(
             honest, key, length=length, until=all_of(honest), timeout_s=timeout_s
         )
-        return np.stack(found.rows) if found.rows else None
+        return found.rows or None
 
     return look
 

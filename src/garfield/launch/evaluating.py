@@ -37,8 +37,8 @@ class Aside:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._pool.shutdown(cancel_futures=True)
+        self._stopped.set()  # it ends by itself, with its present piece; others have work to do
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def begin(self, server: Server) -> None:
         """Evaluate what the server's model is now; what is pending must have been taken."""

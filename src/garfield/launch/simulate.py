@@ -199,19 +199,28 @@ class _Lent:
     def __init__(self, shared: list[Adapter], work: _Work) -> None:
         self._shared, self._work = shared, work
         self.size, self.tail = shared[0].size, shared[0].tail
-        self._vector: FlatVector | None = None
+        self._body: FlatVector | None = None
+        self._tail: FlatVector | None = None
 
     def write(self, vector: FlatVector) -> None:
-        self._vector = vector
+        self._body, self._tail = vector[: self.size], vector[self.size :]
+
+    def write_body(self, body: FlatVector) -> None:
+        self._body = body
+
+    def write_tail(self, tail: FlatVector) -> None:
+        self._tail = tail
 
     def gradient(self, batch: Callable[[], Batch], out: FlatVector) -> float:
-        vector = self._vector
-        assert vector is not None  # a worker has got a model before it computes
+        body, tail = self._body, self._tail
+        assert body is not None  # a worker has got a model before it computes
+        assert tail is not None
 
         def gradient() -> float:
             adapter = self._shared.pop()  # there are as many as threads
             try:
-                adapter.write(vector)
+                adapter.write_body(body)
+                adapter.write_tail(tail)
                 return adapter.gradient(batch(), out)
             finally:
                 self._shared.append(adapter)

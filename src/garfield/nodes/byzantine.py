@@ -12,7 +12,7 @@ from [0.5, 1.5]; a lie that is silence is then kept from about half of the asker
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from zlib import crc32
@@ -38,7 +38,7 @@ BEHAVIOURS: dict[str, str] = {
 STALL_BPS = 1e-3
 DRIP_BPS = 8_000.0
 
-Spy = Callable[[Key, int], "np.ndarray[Any, Any] | None"]
+Spy = Callable[[Key, int], "Sequence[Payload] | None"]
 """The honest rows of a length under a key, for attacks that know all; None: not to be had."""
 
 
@@ -149,7 +149,7 @@ class LyingOutbox(Outbox):
         if plan.unanimous and key in plan.agreed:  # made up while this one was looking
             return plan.agreed[key]
         view = View(
-            own=np.array(vector), honest=seen,
+            own=np.array(vector), honest=None if seen is None else np.stack(seen),
             n=plan.n, f=plan.f, rank=plan.rank, rng=plan.rng(key), defence=plan.defence,
         )  # fmt: skip
         if plan.attack.knows == "all" and view.honest is None:

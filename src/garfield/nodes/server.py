@@ -99,13 +99,8 @@ class Server(Node):
 
     def write_model(self, model: Any) -> None:
         """Replace the parameters: by what servers agreed on, say."""
-        vector = np.asarray(model, dtype=np.float32).reshape(self.model.size)
-        if self.model.tail:
-            body, vector = vector, self.read_model()
-            vector[: self.model.size] = body
-            if self._tail is not None:
-                vector[self.model.size :] = self._tail
-        self.model.write(vector)
+        self.model.write_body(np.asarray(model, dtype=np.float32).reshape(self.model.size))
+        self._replace_tail()
 
     def get_aggr_grads(self, q: int) -> Rows:
         """`latest_aggr_grad` of q servers: one contraction round."""

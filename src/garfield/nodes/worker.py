@@ -81,8 +81,11 @@ class Worker(Node):
 
     def take(self, rows: list[Payload | None]) -> None:
         """Compute this step's gradient at what the servers' models come to."""
-        self.model.write(self._joined(rows))
+        body, tail = self._joined_parts(rows)
         rows.clear()  # a vector each, not needed meanwhile
+        self.model.write_body(body)
+        self.model.write_tail(tail)
+        del body, tail
         self.publish_gradient(self.step)
 
     def compute(self, step: int, model: Payload) -> None:
@@ -127,10 +130,17 @@ class Worker(Node):
             self._gradient[part] += beta * last[part]
 
     def _joined(self, rows: Sequence[Payload | None]) -> Payload:
+        """What the servers' models come to, as one vector."""
         if len(rows) == 1 and rows[0] is not None:
             return rows[0]
+        return np.concatenate(self._joined_parts(rows))
+
+    def _joined_parts(self, rows: Sequence[Payload | None]) -> tuple[Payload, Payload]:
+        """The parameters and the buffers of it: apart, they need no vector more."""
+        size = self.model.size
+        if len(rows) == 1 and rows[0] is not None:
+            return rows[0][:size], rows[0][size:]
         if self.model_gar is None:
             raise QuorumError(f"{self.name} has several servers and no model_gar to join them by.")
-        size = self.model.size
         body = self.model_gar(gradients=bodies(rows, size), f=self.f_ps)
-        return np.concatenate([body, median_tail(rows, size)])
+        return np.asarray(body), median_tail(rows, size)
