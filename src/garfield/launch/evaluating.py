@@ -3,6 +3,9 @@
 10,000 images of CIFAR-10 take CifarNet 12 s of a core. A server that evaluated between
 two steps kept its peers waiting for longer than `timeout_s`: they took it for dead, and
 of the two servers left one lied, so that a run which tolerates one liar was lost.
+
+A short evaluation is waited for all the same: nobody else computes meanwhile, so it is
+over sooner, and none is left out.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ class Aside:
     """One evaluation at a time. Use as a context: leaving it gives up what is not done."""
 
     def __init__(self, new_model: Callable[[], Adapter], patience_s: float) -> None:
-        """`new_model` makes the one that is evaluated; `patience_s`: how long a new evaluation
-        waits for the one before, until it is left out."""
+        """`new_model` makes the one that is evaluated; training waits for evaluations until one
+        takes longer than `patience_s`, and for none from then on."""
         self._new_model, self._patience_s = new_model, patience_s
         self._model: Adapter | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="garfield-evaluation")
@@ -49,10 +52,12 @@ class Aside:
         model.write(server.read_model())
         work = self._pool.submit(lambda: model.evaluate(_unless(self._stopped, server.test)))
         self._pending = server.step, work
+        if not self._done(self._patience_s):
+            self._patience_s = 0.0
 
     def busy(self) -> bool:
-        """Whether the evaluation before is not done, and will not be soon."""
-        return self._pending is not None and not self._done(self._patience_s)
+        """Whether the evaluation before is not done."""
+        return self._pending is not None and not self._done(0.0)
 
     def finished(self, *, patiently: bool = False) -> Iterator[tuple[int, Found]]:
         """The step and the result of the evaluation that is done, if there is one."""

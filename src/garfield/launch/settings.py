@@ -77,8 +77,8 @@ class Settings(Options):
     asynchronous: bool = False
     """Go on with the fastest n - f replies instead of waiting for all."""
     evaluate_every: int = 20
-    """Steps between evaluations on the test set, made beside training: one that would have to
-    wait for the one before is left out. 0 for only at the end."""
+    """Steps between evaluations on the test set. Long ones are made beside training, and left out
+    while the one before is not done. 0 for only at the end."""
     test_images: int = 0
     """How many images of the test set to evaluate on, drawn at random; 0 for all."""
     checkpoint_every: int = 0
