@@ -68,6 +68,35 @@ def test_several_servers_over_tls():
     assert not [event for event in told if event["event"] in ("failed", "diverged")]
 
 
+LIARS = {"workers": 6, "byzantine_workers": 1, "worker_attack": "reverse"}
+BOTH = {**LIARS, "byzantine_servers": 1, "server_attack": "random"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("app", "more"),
+    [
+        ("decentralized", LIARS),
+        ("aggregathor", LIARS),
+        ("draco", {**LIARS, "redundancy": 3}),
+        ("guanyu", {**BOTH, "servers": 6}),
+        ("liubei", {**BOTH, "servers": 4, "momentum": 0.0, "learning_rate": 0.5}),
+    ],
+)
+def test_the_other_applications_learn_although_some_lie(app, more):
+    settings = Settings(
+        model="digits_mlp", data="digits", framework="tensorflow", steps=25, batch=16,
+        timeout_s=60.0, give_up_s=120.0, evaluate_every=0,
+    ).updated(app=app, **more)  # fmt: skip
+    told = []
+    with Processes(settings) as nodes:
+        nodes.start()
+        nodes.run(told.append)
+    final = [e for e in told if e["event"] == "step" and e["node"] == settings.honest_servers[0]]
+    assert final[-1]["step"] == 25
+    assert final[-1]["accuracy"] > 0.7
+
+
 @pytest.mark.slow
 def test_models_that_are_not_the_same_are_named_before_anything_is_computed(tmp_path):
     (tmp_path / "mine.py").write_text(
