@@ -34,7 +34,7 @@ def _lines(summary: Mapping[str, Any]) -> dict[str, str]:
         "steps": f"{summary['steps']} of {summary['total_steps']}",
         "pace": _pace(summary),
         "a step": _step(summary["breakdown"]),
-        "traffic": f"{sent / 1e6:,.1f} MB sent by all nodes" if sent else "",
+        "traffic": f"{_size(sent)} sent by all nodes" if sent else "",
         "left out": _left_out(summary),
         "filters": _filters(summary.get("filters", {})),
         "silent": _misbehaviour(summary, "silent"),
@@ -89,3 +89,8 @@ def _reasons(counts: Mapping[str, int], most: int = 3) -> str:
         return next(iter(counts))
     told = [f"{times}× {why}" for why, times in list(counts.items())[:most]]
     return ", ".join([*told, "…"] if len(counts) > most else told)
+
+
+def _size(count: int) -> str:
+    """Bytes in words."""
+    return f"{count / 1e9:,.1f} GB" if count >= 1e10 else f"{count / 1e6:,.1f} MB"
