@@ -24,10 +24,10 @@ demo: $(READY)
 	$(BIN)/garfield demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-quick: $(READY)
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 check: $(READY)
 	$(BIN)/ruff check .

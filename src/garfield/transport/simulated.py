@@ -6,8 +6,8 @@ became ready. When nobody can go on, the clock jumps to the next deadline. Two
 runs from the same seed take the same turns.
 
 Long work that shares nothing (a gradient) may be done on other cores meanwhile:
-whoever asked for it goes on when nobody else can, first come, first served, whenever
-the work is done: turns and results are the same however many threads there are.
+whoever asked for it goes on when nobody else can, in an order that does not depend on
+when the work is done: turns and results are the same however many threads there are.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Simulation:
         pool = self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         try:
             while not until() and (self._ready or self._working or self._advance()):
-                turn = (self._ready or self._working).popleft()
+                turn = self._ready.popleft() if self._ready else self._done_next()
                 turn.switch()
                 if self._failure is not None:
                     raise self._failure
@@ -105,6 +105,12 @@ class Simulation:
         self._working.append(me)
         self._hub.switch()
         return finish()
+
+    def _done_next(self) -> greenlet:
+        """Who is done first is chance, or a quorum would leave out the same ones for ever: by
+        their names, or because whoever was late once is late again."""
+        self._working.rotate(self._chance.randrange(len(self._working)))
+        return self._working.popleft()
 
     def is_finite(self, payload: Payload) -> bool:
         """Every number of it; looked at once, however many ask for the same vector."""
@@ -133,10 +139,7 @@ class Simulation:
         return False
 
     def _published(self, name: str) -> None:
-        """Who hears of it first is chance, or names would decide whom a quorum leaves out."""
-        waiting = list(self._waiting[name])
-        self._chance.shuffle(waiting)
-        for who in waiting:
+        for who in self._waiting[name]:
             if not self._changed[who]:
                 self._ready.append(who)
             self._changed[who][name] = None
