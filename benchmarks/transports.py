@@ -27,6 +27,10 @@ from rich.table import Table
 
 from garfield.launch.links import Kind, Link, link
 from garfield.models import MODELS
+from garfield.nodes.outbox import Outbox
+from garfield.transport.contract import Key, first
+from garfield.transport.grpc_transport import GrpcTransport
+from garfield.transport.identity import Peer
 
 QUESTION = "How long does a vector take from process to process, beside gloo?"
 KINDS: tuple[Kind, ...] = ("memory", "tcp", "tls")
@@ -81,14 +85,10 @@ def _take_turns(length: int, pulls: int) -> dict[str, list[float]]:
 
 @contextmanager
 def _ours(kind: Kind, length: int) -> Iterator[Callable[[int], None]]:
-    from garfield.transport.contract import Key, first
-    from garfield.transport.grpc_transport import GrpcTransport
-    from garfield.transport.identity import Peer
-
     with link(kind, [SENDER, RECEIVER]) as way, _process(_publish, way, length) as pipe:
         peers = {SENDER: Peer(pipe.recv(), "worker")}
         transport = way.transport(RECEIVER, peers, GrpcTransport)
-        transport.serve(_silent())
+        transport.serve(Outbox())
 
         def move(step: int) -> None:
             pipe.send(step)
@@ -105,19 +105,8 @@ def _ours(kind: Kind, length: int) -> Iterator[Callable[[int], None]]:
             transport.close()
 
 
-def _silent() -> Any:
-    from garfield.nodes.outbox import Outbox
-
-    return Outbox()
-
-
 def _publish(pipe: Connection, way: Link, length: int) -> None:
     """The sender: whenever told, it publishes its vector under the next step."""
-    from garfield.nodes.outbox import Outbox
-    from garfield.transport.contract import Key
-    from garfield.transport.grpc_transport import GrpcTransport
-    from garfield.transport.identity import Peer
-
     peers: dict[str, Peer] = {}
     transport, outbox = way.transport(SENDER, peers, GrpcTransport), Outbox(kept_steps=1)
     outbox.passable = transport.passable

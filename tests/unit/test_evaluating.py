@@ -49,20 +49,20 @@ def server():
 
 def test_a_result_is_that_of_the_model_when_it_began_however_late_it_comes(model, server):
     with Aside(lambda: model, PATIENCE_S) as aside:
-        aside.begin(server)
+        aside.begin(server, {"step": 3})
         server.step = 7
         assert aside.busy()
-        assert list(aside.finished()) == []
+        assert aside.result() is None
         model.go_on.release(2)
-        assert list(aside.finished(patiently=True)) == [(3, (3.0, 0.5))]
-        assert list(aside.finished()) == []
+        assert aside.result(patiently=True) == {"step": 3, "accuracy": 3.0, "loss": 0.5}
+        assert aside.result() is None
         assert not aside.busy()
     assert model.seen == ["a", "b"]
 
 
 def test_leaving_gives_up_after_the_present_piece(model, server):
     with Aside(lambda: model, PATIENCE_S) as aside:
-        aside.begin(server)
+        aside.begin(server, {})
     model.go_on.release(2)
     aside._pool.shutdown()
     assert model.seen == ["a"]

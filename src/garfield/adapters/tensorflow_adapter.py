@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,7 +55,8 @@ class TensorFlowAdapter:
         self._laid = parts(_named(self._parameters, layouts))
         self.size = sum(part.size for part in self._laid)
         self._laid_buffers = parts(_named(self._buffers, {}), self.size)
-        self.tail = sum(part.size for part in self._laid_buffers)
+        self._laid_tail = parts(_named(self._buffers, {}))  # the same, in a tail by itself
+        self.tail = sum(part.size for part in self._laid_tail)
         self._places = (*self._laid, *self._laid_buffers)
         self._variables = tuple(_variable(v) for v in (*self._parameters, *self._buffers))
         self._steps = 0
@@ -84,12 +84,11 @@ class TensorFlowAdapter:
 
     def write_tail(self, tail: FlatVector) -> None:
         values = np.array(tail)
-        laid = [replace(part, start=part.start - self.size) for part in self._laid_buffers]
-        for part in laid:
+        for part in self._laid_tail:
             if part.name.endswith(("variance", "var")):
                 mine = values[part.start : part.start + part.size]
                 np.maximum(mine, 0.0, out=mine)  # whatever was sent: a root will be taken of it
-        self._assign(laid, self._variables[len(self._laid) :], values)
+        self._assign(self._laid_tail, self._variables[len(self._laid) :], values)
 
     @staticmethod
     def _assign(laid: Sequence[Part], variables: Sequence[Any], values: FlatVector) -> None:

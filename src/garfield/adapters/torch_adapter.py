@@ -8,7 +8,7 @@ straight into the vector that travels.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -137,25 +137,26 @@ class TorchAdapter:
 
     def _lay_out(self) -> None:
         """Make every parameter a view of the flat buffer."""
-        at = 0
         with torch.no_grad():
-            for parameter in self._parameters:
-                part = slice(at, at + parameter.numel())
-                self._flat[part] = parameter.detach().reshape(-1)
-                parameter.data = self._flat[part].view(parameter.shape)
-                at += parameter.numel()
+            for parameter, home in self._homes(self._flat):
+                home.copy_(parameter)
+                parameter.data = home
 
     @property
     def _grad(self) -> Tensor:
         """All gradients, one after the other; a model that is only evaluated has none."""
         if self._laid_grad is None:
             self._laid_grad = torch.zeros(self.size, device=self.device)
-            at = 0
-            for parameter in self._parameters:
-                part = self._laid_grad[at : at + parameter.numel()]
-                parameter.grad = part.view(parameter.shape)
-                at += parameter.numel()
+            for parameter, home in self._homes(self._laid_grad):
+                parameter.grad = home
         return self._laid_grad
+
+    def _homes(self, flat: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        """Each parameter, and its part of a flat vector in its shape."""
+        at = 0
+        for parameter in self._parameters:
+            yield parameter, flat[at : at + parameter.numel()].view(parameter.shape)
+            at += parameter.numel()
 
     def _read_buffers(self, out: FlatVector) -> None:
         at = 0

@@ -54,10 +54,7 @@ class TorchInStep(TorchAdapter):
 
     def _collect(self) -> None:
         """Bring the gradients home: zero_grad() has let go of the views, by default."""
-        at = 0
-        for parameter in self._parameters:
-            home = self._grad[at : at + parameter.numel()].view(parameter.shape)
-            at += parameter.numel()
+        for parameter, home in self._homes(self._grad):
             if parameter.grad is None:
                 home.zero_()
             elif parameter.grad.data_ptr() != home.data_ptr():

@@ -111,7 +111,7 @@ class ScatteredWorker(Worker):
         found = self.gather(self.servers, key, length=length, quorum=self.q_ps, f=self.f_ps)
         for name, row in zip(found.names, found.rows, strict=True):
             self._hopes[name].note([name] if row is not None else [])
-        model = np.array(self._joined(found.rows))  # of a single server, it is a pull's memory
+        model = self._joined(found.rows)
         self.differentiate(self.step, model)
         if self._before is not None and self._before.step == self.step - 1:
             self._coefficients.accept(self._growth())

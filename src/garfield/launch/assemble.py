@@ -41,17 +41,18 @@ class Factory:
     nodes share."""
     node: dict[str, Any]
     """What every node is given besides: its waits, its clock."""
-    lend: Callable[[Batches], Any] = lambda batches: batches
+    feed: Callable[[Batches], Any] = lambda batches: batches
     """What a worker's model is given of its batches; the model must know what to do with it."""
     _agreed: dict[tuple[str, ...], dict[Key, Any]] = field(default_factory=dict)
+    """What the liars among these nodes have agreed to say."""
 
     def worker(self, name: str, transport: Transport) -> Worker:
         s = self.settings
         outbox = self._outbox(name, transport, s.worker_names, s.worker_attack)
-        data: Any = self.lend(self._batches(name, name))
+        data: Any = self.feed(self._batches(name, name))
         more = s.application.worker_arguments(s, s.numbers)
         if s.application.shared_data:
-            data = [self.lend(self._batches(each, name)) for each in s.worker_names]
+            data = [self.feed(self._batches(each, name)) for each in s.worker_names]
             more["place"] = s.worker_names.index(name)
         return s.application.worker(
             self.adapter(name, False), data, transport=transport, servers=s.server_names,
@@ -67,7 +68,7 @@ class Factory:
         worker = None
         if s.application.peers:
             worker = Worker(
-                model, self.lend(self._batches(name, name)), transport=transport, servers=[name],
+                model, self.feed(self._batches(name, name)), transport=transport, servers=[name],
                 momentum=s.momentum, outbox=outbox, serves=False, **self.node,
             )  # fmt: skip
         return s.application.server(

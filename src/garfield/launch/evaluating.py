@@ -11,10 +11,10 @@ over sooner, and none is left out.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from garfield.adapters.contract import Adapter
 from garfield.nodes.server import Server
@@ -33,7 +33,7 @@ class Aside:
         self._new_model, self._patience_s = new_model, patience_s
         self._model: Adapter | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="garfield-evaluation")
-        self._pending: tuple[int, Future[Found]] | None = None
+        self._pending: tuple[Mapping[str, Any], Future[Found]] | None = None
         self._stopped = threading.Event()
 
     def __enter__(self) -> Aside:
@@ -43,15 +43,18 @@ class Aside:
         self._stopped.set()  # it ends by itself, with its present piece; others have work to do
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def begin(self, server: Server) -> None:
-        """Evaluate what the server's model is now; what is pending must have been taken."""
+    def begin(self, server: Server, about: Mapping[str, Any]) -> None:
+        """Evaluate what the server's model is now; what is pending must have been taken.
+
+        `about` is what `result` will say besides: of which step it is, say.
+        """
         assert self._pending is None
         if self._model is None:  # made here: a model draws from the one random state there is
             self._model = self._new_model()
         model = self._model
         model.write(server.read_model())
         work = self._pool.submit(lambda: model.evaluate(_unless(self._stopped, server.test)))
-        self._pending = server.step, work
+        self._pending = about, work
         if not self._done(self._patience_s):
             self._patience_s = 0.0
 
@@ -59,11 +62,13 @@ class Aside:
         """Whether the evaluation before is not done."""
         return self._pending is not None and not self._done(0.0)
 
-    def finished(self, *, patiently: bool = False) -> Iterator[tuple[int, Found]]:
-        """The step and the result of the evaluation that is done, if there is one."""
-        if self._pending is not None and self._done(None if patiently else 0.0):
-            (step, work), self._pending = self._pending, None
-            yield step, work.result()
+    def result(self, *, patiently: bool = False) -> dict[str, Any] | None:
+        """Of the evaluation that is done, once; with `patiently`, of one that is still going on."""
+        if self._pending is None or not self._done(None if patiently else 0.0):
+            return None
+        (about, work), self._pending = self._pending, None
+        accuracy, loss = work.result()
+        return {**about, "accuracy": accuracy, "loss": loss}
 
     def _done(self, wait_s: float | None) -> bool:
         assert self._pending is not None

@@ -1,6 +1,7 @@
 """What nodes have to tell: flat records, each fit for a line of JSON.
 
-A server tells of every step, a worker now and then and after its last one. Sums
+A server tells of every step, and of an evaluation made beside training when it is
+done; a worker now and then and after its last step. Sums
 (seconds, bytes, faults) run from the node's start, so that the last record of
 a node holds them all, also when the run was cut short.
 """
@@ -36,7 +37,6 @@ class Reporter:
         self._started = time.perf_counter()
         self._evaluation_s = 0.0
         self._computed = 0
-        self._begun_s: dict[int, float] = {}  # when the model of an evaluation was there
 
     def after_step(self, server: Server, run: Run) -> None:
         """To be called by the application's loop."""
@@ -53,22 +53,20 @@ class Reporter:
             else:
                 self._evaluate_aside(server, event["time_s"])
             self._evaluation_s += time.perf_counter() - began
-        self._tell_evaluated(server, patiently=last)
+        self._tell_evaluated(patiently=last)
         self._sink(event)
 
     def _evaluate_aside(self, server: Server, time_s: float) -> None:
         assert self._aside is not None
-        if not self._aside.busy():
-            self._tell_evaluated(server)
-            self._begun_s[server.step] = time_s
-            self._aside.begin(server)
-
-    def _tell_evaluated(self, server: Server, *, patiently: bool = False) -> None:
-        if self._aside is None:
+        if self._aside.busy():
             return
-        for step, (accuracy, loss) in self._aside.finished(patiently=patiently):
-            event = {"event": "evaluated", "node": server.name, "step": step}
-            event |= {"time_s": self._begun_s.pop(step), "accuracy": accuracy, "loss": loss}
+        self._tell_evaluated()
+        about = {"event": "evaluated", "node": server.name, "step": server.step, "time_s": time_s}
+        self._aside.begin(server, about)
+
+    def _tell_evaluated(self, *, patiently: bool = False) -> None:
+        event = None if self._aside is None else self._aside.result(patiently=patiently)
+        if event is not None:
             self._sink(event)
 
     def _computing(self, server: Server) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class _Simulated:
             settings,
             lambda name, optimizer: self._own(name) if optimizer else self._lent(name),
             {"waits": settings.waits, "clock": lambda: self.simulation.now_s},
-            lend=_Later,
+            feed=_Later,
         )
         for name in settings.server_names:
             self._add_server(name)
@@ -132,9 +132,7 @@ class _Simulated:
         if name not in s.liars or s.worker_attack == NONE:
             return False
         plan = parse_plan(s.worker_attack)
-        attack = plan.attack if plan.behaviour is None else None
-        # all of them tell one lie, made of what the honest send
-        return attack is not None and attack.knows == "all" and attack.unanimous
+        return plan.behaviour is None and plan.unanimous
 
 
 class _Work:

@@ -164,7 +164,7 @@ class LyingOutbox(Outbox):
             plan.agreed[key] = lie
         return lie
 
-    def _seen(self, key: Key, length: int) -> Any:
+    def _seen(self, key: Key, length: int) -> Sequence[Payload] | None:
         knows_all = self.plan.attack is not None and self.plan.attack.knows == "all"
         return self.plan.spy(key, length) if knows_all else None
 

@@ -130,9 +130,7 @@ class Worker(Node):
             self._gradient[part] += beta * last[part]
 
     def _joined(self, rows: Sequence[Payload | None]) -> Payload:
-        """What the servers' models come to, as one vector."""
-        if len(rows) == 1 and rows[0] is not None:
-            return rows[0]
+        """What the servers' models come to, as one vector of this worker's own."""
         return np.concatenate(self._joined_parts(rows))
 
     def _joined_parts(self, rows: Sequence[Payload | None]) -> tuple[Payload, Payload]:
