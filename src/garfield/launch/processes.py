@@ -31,7 +31,7 @@ from garfield.launch.settings import Settings
 START_S = 120.0  # importing torch or TensorFlow on a busy machine
 STOP_S = 5.0
 LIFELINE = "garfield.launch.forkserver_lifeline"
-PRELOAD = ["garfield.launch.one_node", "garfield.transport.grpc_transport"]
+PRELOAD = ["garfield.launch.one_node", "garfield.transport.grpc.transport"]
 
 
 @dataclass(frozen=True)
