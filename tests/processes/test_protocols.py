@@ -5,7 +5,7 @@ import pytest
 from garfield.launch.processes import Fault, Processes
 from garfield.launch.settings import Settings
 from garfield.launch.training import cast
-from garfield.report.story import read
+from garfield.report.run_history import read
 from garfield.report.summary import summarise
 
 BASE = Settings(

@@ -8,10 +8,10 @@ from rich.console import Console
 
 from garfield.report import plots
 from garfield.report.live import Status, counted, line
-from garfield.report.run_directory import RunDirectory
-from garfield.report.story import Cast, read, standing
+from garfield.report.run_history import Cast, read, standing
 from garfield.report.summary import summarise
 from garfield.report.summary_table import summary_table
+from garfield.runs.run_directory import RunDirectory
 
 CAST = Cast(["server-0", "server-1"], ["worker-0", "worker-1", "worker-2"], ["worker-2"])
 

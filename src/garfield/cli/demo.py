@@ -34,7 +34,7 @@ def demo(
     Each run is ten processes on this machine: a server and nine workers, two of which lie.
     """
     from garfield.launch.training import prepare, train
-    from garfield.report.run_directory import RunDirectory
+    from garfield.runs.run_directory import RunDirectory
 
     runs = _runs(steps, attack, seed)
     for settings in runs.values():

@@ -50,7 +50,7 @@ def train(
     setting is wrong, 130 interrupted.
     """
     from garfield.launch.training import prepare, resumption, train
-    from garfield.report.run_directory import RunDirectory
+    from garfield.runs.run_directory import RunDirectory
 
     base = _base(config, resume)
     given = {name: value for name, value in flags.items() if value is not None}
@@ -112,7 +112,7 @@ def _base(config: Path | None, resume: Path | None) -> Settings:
     """Defaults, then what a file says: of the run that is resumed, or the one given."""
     from garfield.core.errors import ConfigError
     from garfield.launch.settings import Settings
-    from garfield.report.run_directory import RunDirectory
+    from garfield.runs.run_directory import RunDirectory
 
     if resume is None:
         return Settings() if config is None else _read(config)

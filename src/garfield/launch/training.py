@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from garfield.core.errors import ConfigError, GarfieldError, MissingDependency
+from garfield.core.events import Event, Sink
 from garfield.core.frameworks import require
 from garfield.launch.assemble import dataset, partition_of, settled
-from garfield.launch.checkpoint import Keeping
 from garfield.launch.child import Started
-from garfield.launch.events import Event, Sink
-from garfield.launch.frameworks import use_threads
-from garfield.launch.heap import keep_heap
+from garfield.launch.server_checkpoints import Keeping
 from garfield.launch.settings import NONE, Settings
 from garfield.launch.user_files import loaded, recorded
 from garfield.report import plots
 from garfield.report.live import View
-from garfield.report.run_directory import RunDirectory
-from garfield.report.story import Cast, Story, read
+from garfield.report.run_history import Cast, Story, read
 from garfield.report.summary import summarise, versions
+from garfield.runs.heap import keep_heap
+from garfield.runs.run_directory import RunDirectory
+from garfield.runs.threads import use_threads
 
 
 @dataclass(frozen=True)

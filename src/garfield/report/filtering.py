@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from garfield.report.run_directory import Event
-from garfield.report.story import Story
+from garfield.core.events import Event
+from garfield.report.run_history import Story
 
 Counts = Mapping[str, tuple[int, int]]
 """Of each server: how many of its models were judged, and how many of those refused."""

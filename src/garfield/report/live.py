@@ -17,8 +17,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from garfield.report.run_directory import Event
-from garfield.report.story import Cast, standing
+from garfield.core.events import Event
+from garfield.report.run_history import Cast, standing
 
 RECENT = 20
 """Steps that "lately" means."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from garfield.report.run_directory import Event
-from garfield.report.story import Cast, read
+from garfield.core.events import Event
+from garfield.report.run_history import Cast, read
 from garfield.report.summary import summarise
 
 

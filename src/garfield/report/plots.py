@@ -10,7 +10,7 @@ import numpy as np
 
 from garfield.core.types import Matrix
 from garfield.report.drawing import matplotlib
-from garfield.report.story import Cast, Story, standing
+from garfield.report.run_history import Cast, Story, standing
 from garfield.report.summary import breakdown
 
 INK, FAINT = "#222222", "#8a8a8a"

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from garfield.core.events import Event
 from garfield.report.filtering import filtering
-from garfield.report.run_directory import Event
-from garfield.report.story import NOT_FINITE, Part, Story, is_blameless, is_proof, standing
+from garfield.report.run_history import NOT_FINITE, Part, Story, is_blameless, is_proof, standing
 
 
 def summarise(story: Story) -> dict[str, Any]:

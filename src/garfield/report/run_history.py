@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from garfield.report.run_directory import Event
+from garfield.core.events import Event
 
 NOT_NEEDED = "not needed"  # garfield.transport's word for a reply that was cancelled
 NOT_FINITE = "not finite"  # likewise
