@@ -25,9 +25,9 @@ import numpy as np
 
 from garfield.core.errors import ConfigError, GarfieldError, MissingDependency
 from garfield.core.silence import NOT_FINITE, Reason, Silence, no_answer
+from garfield.kernels.finite import all_finite
 from garfield.transport.collective_vectors import STEP, Vectors
 from garfield.transport.contract import Key, Payload, Ready, Replies, Source, Until
-from garfield.transport.finite import all_finite
 from garfield.transport.identity import Peer
 
 Backend = Literal["gloo", "nccl"]

@@ -28,6 +28,7 @@ from greenlet import getcurrent, greenlet
 from garfield.core.errors import GarfieldError
 from garfield.core.silence import NOT_FINITE, NOT_NEEDED, Reason, Silence, no_answer
 from garfield.core.silence import gone as gone_to
+from garfield.kernels.finite import all_finite
 from garfield.transport.contract import (
     Gone,
     Key,
@@ -37,7 +38,6 @@ from garfield.transport.contract import (
     Source,
     Until,
 )
-from garfield.transport.finite import all_finite
 
 T = TypeVar("T")
 

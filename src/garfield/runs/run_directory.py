@@ -16,11 +16,10 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO, TypeAlias
+from typing import Any, TextIO
 
 from garfield.core.errors import ConfigError
-
-Event: TypeAlias = Mapping[str, Any]
+from garfield.core.events import Event
 
 
 class RunDirectory:
