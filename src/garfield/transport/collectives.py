@@ -18,6 +18,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -204,14 +205,21 @@ class CollectiveTransport:
             return
         import torch.distributed as dist
 
-        self._out.put(answer.payload, self._owed.step)
+        step = self._owed.step
+        self._out.put(answer.payload, step)
         try:
-            self._store.set(f"sent/{self.name}", str(self._owed.step))
             self._sending = dist.gather(self._out.tensor[0], None, dst=0, async_op=True)
+            # only now: who dies before all of it has left must not be said to have sent it
+            self._sending.get_future().add_done_callback(lambda _: self._note_sent(step))
         except RuntimeError:
             self._broken = True
         self.bytes_sent += 4 * len(answer.payload)
         self._owed = None
+
+    def _note_sent(self, step: int) -> None:
+        """Called from torch's own thread."""
+        with suppress(RuntimeError):  # the server, which keeps the store, is gone
+            self._store.set(f"sent/{self.name}", str(step))
 
     def _completed(self, work: Any, deadline: float) -> bool:
         """Whether a collective has ended. Waiting in vain leaves it as it was."""
