@@ -85,17 +85,17 @@ def _run(settings: Settings, name: str, channel: Channel, link: Link, started: S
     from garfield.launch import one_node
     from garfield.nodes.worker import Worker
     from garfield.transport.connect import role_of
-    from garfield.transport.identity import Peer
+    from garfield.transport.identity import PeerAddress
 
     keep_heap()
     use_threads(started.threads, [settings.framework_of(name)])
-    peers: dict[str, Peer] = {}
+    peers: dict[str, PeerAddress] = {}
     transport = _transport(settings, name, link, peers)
     node = one_node.build(settings, name, transport, started.keeping)
     introduced = threading.Event()
 
     def meet(table: Mapping[str, str]) -> None:
-        peers.update({peer: Peer(address, role_of(peer)) for peer, address in table.items()})
+        peers.update({peer: PeerAddress(address, role_of(peer)) for peer, address in table.items()})
         introduced.set()
 
     channel.listen(meet)

@@ -104,7 +104,7 @@ class LyingOutbox(Outbox):
         self._lies: dict[Key, Payload | None] = {}
 
     def publish(self, key: Key, vector: Payload, *, copy: bool = True) -> None:
-        self._lies = {k: lie for k, lie in self._lies.items() if k.step > key.step - self._kept}
+        self._lies = {k: lie for k, lie in self._lies.items() if k.step > key.step - k.kept_steps}
         self._lies[key] = self._lie(key, vector)
         super().publish(key, vector, copy=copy)
 
@@ -159,7 +159,7 @@ class LyingOutbox(Outbox):
             lie = np.asarray(lie, dtype=key.dtype)
             lie.setflags(write=False)
         if plan.unanimous:
-            for old in [known for known in plan.agreed if known.step <= key.step - self._kept]:
+            for old in [k for k in plan.agreed if k.step <= key.step - k.kept_steps]:
                 del plan.agreed[old]
             plan.agreed[key] = lie
         return lie
