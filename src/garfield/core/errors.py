@@ -14,6 +14,8 @@ GarfieldError
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+from garfield.core.silence import Silence
+
 
 class GarfieldError(Exception):
     """The root: ``except GarfieldError`` catches all of ours and nothing else."""
@@ -42,7 +44,7 @@ class BoundError(ConfigError):
 class QuorumError(GarfieldError):
     """Fewer peers than needed gave a valid reply in time; `silent` says who, and why."""
 
-    def __init__(self, message: str, silent: Mapping[str, str] | None = None) -> None:
+    def __init__(self, message: str, silent: Mapping[str, Silence] | None = None) -> None:
         super().__init__(message)
         self.silent = silent or {}
 
