@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from garfield.core.errors import ConfigError, QuorumError
 from garfield.nodes.outbox import Outbox
@@ -88,6 +89,17 @@ class Account:
             form = _NUMBERS.sub("#", reason.partition(":")[0])
             of = self._faults.setdefault(peer, {})
             of[form] = (of.get(form, (0, ""))[0] + 1, reason)
+
+
+class NodeArguments(TypedDict, total=False):
+    """What every node may be given by name, besides what its own class asks for."""
+
+    outbox: Outbox | None
+    waits: Waits | None
+    clock: Callable[[], float]
+    """Seconds, from any beginning."""
+    serves: bool
+    """False for one of two nodes that share an outbox: it is served once."""
 
 
 class Node:
