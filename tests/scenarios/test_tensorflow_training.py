@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from garfield.cli.app import app
 from garfield.core.errors import ConfigError, UnknownName
-from garfield.launch.checkpoint import Keeping
+from garfield.launch.server_checkpoints import Keeping
 from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
 

@@ -12,7 +12,7 @@ from garfield.core.errors import ConfigError
 from garfield.data import load
 from garfield.launch.assemble import evaluation_batches
 from garfield.launch.settings import Settings, read_toml
-from garfield.report.run_directory import as_toml
+from garfield.runs.run_directory import as_toml
 
 TINY = ("--model", "digits_mlp", "--data", "digits", "--workers", "3", "--simulate")
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from garfield.cli.shared import AsJson, console, print_json
-from garfield.cli.train import FAILED, INTERRUPTED, default_directory, view_of
+from garfield.cli.train import FAILED, INTERRUPTED, default_directory, display_of
 
 if TYPE_CHECKING:
     from garfield.launch.settings import Settings
-    from garfield.launch.training import Ended
+    from garfield.launch.training import RunResult
     from garfield.report.comparison import Entry
 
 STEPS = 100
@@ -34,7 +34,7 @@ def demo(
     Each run is ten processes on this machine: a server and nine workers, two of which lie.
     """
     from garfield.launch.training import prepare, train
-    from garfield.report.run_directory import RunDirectory
+    from garfield.runs.run_directory import RunDirectory
 
     runs = _runs(steps, attack, seed)
     for settings in runs.values():
@@ -44,13 +44,13 @@ def demo(
     entries: dict[str, Entry] = {}
     for number, (label, settings) in enumerate(runs.items(), start=1):
         directory = RunDirectory(root.path / label.replace(" ", "-"))
-        ended = train(settings, directory, view_of(settings, f"{number}/3 {label}"))
-        if ended.interrupted:
+        result = train(settings, directory, display_of(settings, f"{number}/3 {label}"))
+        if result.interrupted:
             raise typer.Exit(INTERRUPTED)
-        if ended.failure and not ended.summary["diverged"]:
-            typer.secho(f"Error: {ended.failure}", fg=typer.colors.RED, err=True)
+        if result.failure and not result.summary["diverged"]:
+            typer.secho(f"Error: {result.failure}", fg=typer.colors.RED, err=True)
             raise typer.Exit(FAILED)
-        entries[label] = _entry(label, settings, ended)
+        entries[label] = _entry(label, settings, result)
     _show(list(entries.values()), root.path, as_json)
 
 
@@ -66,12 +66,14 @@ def _runs(steps: int, attack: str, seed: int) -> dict[str, Settings]:
     return {"vanilla": calm, "vanilla attacked": attacked, "robust attacked": robust}
 
 
-def _entry(label: str, settings: Settings, ended: Ended) -> Entry:
+def _entry(label: str, settings: Settings, result: RunResult) -> Entry:
     from garfield.report.comparison import Entry
 
     rule = settings.gar if settings.application.robust else "averaging"
     attack = settings.worker_attack
-    return Entry(label, settings.byzantine_workers, attack, rule, ended.summary, ended.story.curve)
+    return Entry(
+        label, settings.byzantine_workers, attack, rule, result.summary, result.history.curve
+    )
 
 
 def _show(entries: list[Entry], path: Path, as_json: bool) -> None:
