@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from garfield import GARS, ConfigError, Plan, QuorumError, Server, Worker
+from garfield import GARS, ConfigError, Deadlock, Plan, QuorumError, Server, Worker
 from garfield.adapters.adapt import adapt
 from garfield.adapters.torch_adapter import TorchAdapter
 from garfield.apps import Run
@@ -23,7 +23,7 @@ from garfield.nodes.patience import ANSWERS, SILENCES, Patience
 from garfield.nodes.server import ServerArguments
 from garfield.nodes.worker import WorkerArguments
 from garfield.transport.contract import Gone, Key, NotYet, Ready
-from garfield.transport.simulated import Deadlock, Simulation
+from garfield.transport.simulated import Simulation
 
 ONE = np.ones(4, np.float32)
 
