@@ -5,10 +5,10 @@ import psutil
 import pytest
 import torch
 
-from garfield.core.errors import ConfigError, GarfieldError, UnknownName
+from garfield.core.errors import ConfigError, GarfieldError, NodeFailed, UnknownName
 from garfield.core.silence import Reason, Silence
 from garfield.launch.child import Started
-from garfield.launch.processes import Fault, NodeFailed, Processes
+from garfield.launch.processes import Fault, Processes
 from garfield.launch.server_checkpoints import Keeping, saved
 from garfield.launch.settings import Settings
 from garfield.nodes.outbox import Outbox

@@ -25,7 +25,7 @@ from zlib import crc32
 import numpy as np
 from greenlet import getcurrent, greenlet
 
-from garfield.core.errors import GarfieldError
+from garfield.core.errors import Deadlock, GarfieldError
 from garfield.core.silence import NOT_FINITE, NOT_NEEDED, Reason, Silence, no_answer
 from garfield.core.silence import gone as gone_to
 from garfield.kernels.finite import all_finite
@@ -40,10 +40,6 @@ from garfield.transport.contract import (
 )
 
 T = TypeVar("T")
-
-
-class Deadlock(GarfieldError):  # noqa: N818 (the word for it)
-    """Every node waits for something that nobody will publish, without a deadline."""
 
 
 class Simulation:
