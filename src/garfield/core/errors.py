@@ -7,6 +7,7 @@ GarfieldError
 ├── QuorumError          too few valid replies; says who was silent, and why
 ├── DivergedError        the model is no longer finite: training has failed
 ├── DecodingError        more workers lied than a code can undo
+├── NodeFailed           a process that the run cannot do without did not start, or has ended
 ├── InputError           the vectors handed over cannot be aggregated (also a ValueError)
 └── MissingDependency    an optional part is not installed (also an ImportError)
 """
@@ -53,6 +54,10 @@ class DivergedError(GarfieldError):
 
 class DecodingError(GarfieldError):
     """Coded rows fit no set of gradients with f lies among them: there are more."""
+
+
+class NodeFailed(GarfieldError):  # noqa: N818
+    """A process that the run cannot do without did not start, or has ended."""
 
 
 class InputError(GarfieldError, ValueError):
