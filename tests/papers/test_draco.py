@@ -15,10 +15,10 @@ from garfield.attacks import ATTACKS
 from garfield.coding import CODES, make_code
 from garfield.core.errors import BoundError, ConfigError, DecodingError
 from garfield.gars import GARS
-from garfield.launch.server_checkpoints import Keeping
+from garfield.launch.server_checkpoints import ServerCheckpoints
 from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
-from garfield.nodes.byzantine import BEHAVIOURS, LyingOutbox, parse_plan
+from garfield.nodes.byzantine import BEHAVIOURS, LyingOutbox, Plan, parse_plan
 from garfield.nodes.outbox import Outbox
 from garfield.transport.simulated import Simulation
 
@@ -119,12 +119,12 @@ def test_interrupted_and_resumed_it_ends_at_the_same_model(tmp_path, code):
         if event["step"] == 5:
             raise KeyboardInterrupt
 
-    keeping = Keeping(tmp_path)
+    checkpoints = ServerCheckpoints(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        trained(settings, sink, keeping=keeping)
-    resumed = keeping.resumed(settings.server_names, settings.honest_servers)
-    assert resumed.step == 5
-    np.testing.assert_array_equal(trained(settings, keeping=resumed), trained(settings))
+        trained(settings, sink, checkpoints=checkpoints)
+    resumed = checkpoints.resumed(settings.server_names, settings.honest_servers)
+    assert resumed.start.step == 5
+    np.testing.assert_array_equal(trained(settings, checkpoints=resumed), trained(settings))
 
 
 # -- what is refused ------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def with_batch_norm(name, attack=None, *, steps=3, n=6):
     simulation.spawn(lambda: draco(server, run))
     for place, who in enumerate(workers):
         lies = attack is not None and place == 2
-        outbox = LyingOutbox(parse_plan(attack, n=n), who) if lies else Outbox()
+        outbox = LyingOutbox(parse_plan(attack, Plan(n=n)), who) if lies else Outbox()
         worker = DracoWorker(
             module(), [Stored(k) for k in range(n)], place=place, code=code, outbox=outbox,
             transport=simulation.transport(who), servers=["server-0"],

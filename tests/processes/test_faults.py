@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from garfield.launch.processes import Fault, NodeFailed, Processes
+from garfield.core.errors import NodeFailed
+from garfield.launch.processes import Fault, Processes
 from garfield.launch.settings import Settings
 
 BASE = Settings(

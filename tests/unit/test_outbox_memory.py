@@ -79,7 +79,7 @@ def test_a_worker_keeps_its_velocity_in_what_it_has_published_and_nowhere_else()
     )  # fmt: skip
     published = []
     for step in (0, 1, 7):  # the last one after a jump, as of a worker that fell behind
-        worker.publish_gradient(step)
+        worker.compute(step, np.zeros(4, np.float32))
         published.append(worker.outbox.own(Key("gradient", step)))
         assert worker._velocity is published[-1]
     # v ← v / 2 + g, and the buffer as it is

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from garfield.core.errors import ConfigError, QuorumError
 from garfield.core.silence import Reason, Silence
@@ -83,6 +83,17 @@ class Account:
                 of = self.faults.setdefault(peer, {})
                 before = of.get(silence.reason)
                 of[silence.reason] = Fault(before.times + 1 if before else 1, silence.detail)
+
+
+class NodeArguments(TypedDict, total=False):
+    """What every node may be given by name, besides what its own class asks for."""
+
+    outbox: Outbox | None
+    waits: Waits | None
+    clock: Callable[[], float]
+    """Seconds, from any beginning."""
+    serves: bool
+    """False for one of two nodes that share an outbox: it is served once."""
 
 
 class Node:

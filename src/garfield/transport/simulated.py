@@ -23,7 +23,7 @@ from zlib import crc32
 
 from greenlet import getcurrent, greenlet
 
-from garfield.core.errors import GarfieldError
+from garfield.core.errors import Deadlock, GarfieldError
 from garfield.core.silence import Reason, Silence
 from garfield.kernels.finite import all_finite
 from garfield.transport.collector import ReplyCollector
@@ -40,10 +40,6 @@ from garfield.transport.contract import (
 T = TypeVar("T")
 
 _TOO_SLOW = Silence(Reason.TOO_SLOW, "too slow")
-
-
-class Deadlock(GarfieldError):  # noqa: N818 (the word for it)
-    """Every node waits for something that nobody will publish, without a deadline."""
 
 
 class Simulation:
