@@ -28,7 +28,7 @@ INLINE int F(any_non_finite)(const T *x, int64_t count) {
 }
 
 /* As many elements as a register holds doubles. */
-typedef T F(few) __attribute__((vector_size(VECTOR / 8 * sizeof(T)), aligned(sizeof(T)), may_alias));
+typedef T F(few) __attribute__((vector_size(DOUBLES * sizeof(T)), aligned(sizeof(T)), may_alias));
 
 INLINE doubles F(widened)(const T *x) {
     return __builtin_convertvector(*(const F(few) *)x, doubles);

@@ -17,9 +17,10 @@ static void *scratch(size_t bytes) {
     return posix_memalign(&p, 64, bytes ? bytes : 64) ? NULL : p;
 }
 
-/* Doubles in a register, and columns that are summed at once: in eight registers. */
-enum { DOUBLES = VECTOR / 8, SUMMED = 8 * DOUBLES };
-typedef double doubles __attribute__((vector_size(VECTOR)));
+/* Doubles in a register, and columns that are summed at once: in eight registers. Of 32 bytes at
+ * most, as GCC 12 widens eight floats by halves that it then has to join. */
+enum { DOUBLES = MIN(VECTOR, 32) / 8, SUMMED = 8 * DOUBLES };
+typedef double doubles __attribute__((vector_size(MIN(VECTOR, 32))));
 
 /* Steps of a network: (i, j, kind). */
 enum kind { BOTH = 0, ONLY_MIN = 1, ONLY_MAX = 2 };

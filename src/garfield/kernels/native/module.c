@@ -2,9 +2,10 @@
  *
  * Each runs on one thread and without the GIL; kernels/parallel.py deals the
  * columns out. The widest instruction set that the processor has is used, unless
- * use_isa says otherwise (kernels/isa.py). All arguments are plain integers (addresses and sizes), so one build against the
- * limited API serves every CPython from 3.10 on. Callers inside the package
- * are trusted to pass live buffers; nothing here is reachable by a peer.
+ * use_isa says otherwise (kernels/instructions.py). All other arguments are plain
+ * integers (addresses and sizes), so one build against the limited API serves
+ * every CPython from 3.10 on. Callers inside the package are trusted to pass live
+ * buffers; nothing here is reachable by a peer.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030A0000
