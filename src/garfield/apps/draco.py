@@ -43,18 +43,15 @@ from garfield.gars import Explained, Rule
 from garfield.nodes.node import Gathered
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker, WorkerArguments
-from garfield.transport.contract import Payload
+from garfield.transport.contract import CODED, GRADIENT, Payload
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-KINDS = {"float32": "gradient", "float64": "coded"}
-"""Under which kind of key the rows of a code travel, by their dtype."""
-
 
 def kind_of(code: Code) -> str:
-    """What its rows are asked for as."""
-    return KINDS[np.dtype(code.dtype).name]
+    """The kind of vectors that its rows are asked for as."""
+    return (CODED if np.dtype(code.dtype) == CODED.dtype else GRADIENT).name
 
 
 def code_of(options: Options, numbers: Numbers) -> Code:

@@ -26,12 +26,7 @@ def lossy_links(settings: Settings) -> LossyLinks | None:
 
 
 def transport_of(settings: Settings) -> Callable[..., GrpcTransport]:
-    """The class of transport that the nodes of a run have."""
-    from garfield.transport.grpc.transport import GrpcTransport
+    """What makes the transports of a run's nodes."""
+    from garfield.transport.connect import grpc_transport
 
-    links = lossy_links(settings)
-    if links is None:
-        return GrpcTransport
-    from garfield.transport.datagrams.transport import LossyTransport
-
-    return partial(LossyTransport, links=links)
+    return partial(grpc_transport, links=lossy_links(settings))

@@ -150,18 +150,18 @@ def _run_process(
 ) -> None:
     """Be one node, in a process of its own."""
     from garfield.transport.connect import role_of
-    from garfield.transport.identity import Peer
+    from garfield.transport.identity import PeerAddress
 
     for path in options.files:
         load(path)
     s = Settings(**settings)
     use_threads(options.threads, [s.framework_of(channel.name)])
-    peers: dict[str, Peer] = {}
+    peers: dict[str, PeerAddress] = {}
     transport = _transport(s, channel.name, how, peers)
     introduced = threading.Event()
 
     def meet(addresses: Mapping[str, str]) -> None:
-        peers.update({peer: Peer(where, role_of(peer)) for peer, where in addresses.items()})
+        peers.update({peer: PeerAddress(where, role_of(peer)) for peer, where in addresses.items()})
         introduced.set()
 
     def listening(node: Server | Worker) -> None:

@@ -27,7 +27,7 @@ from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
 from garfield.report.filtering import all_of
 from garfield.transport.contract import Transport
-from garfield.transport.datagrams.wrapper import LossyWrapper
+from garfield.transport.datagrams.wrapper import LossyTransport
 from garfield.transport.simulated import SimulatedTransport, Simulation
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ class _Simulated:
     def _transport(self, name: str) -> Transport:
         transport = self.transports[name] = self.simulation.transport(name)
         links = lossy_links(self.settings)
-        return transport if links is None else LossyWrapper(transport, links)
+        return transport if links is None else LossyTransport(transport, links)
 
     def _own(self, name: str) -> Adapter:
         adapter = new_adapter(self.settings, self.settings.framework_of(name), optimizer=True)
