@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from garfield.core.errors import ConfigError, NodeFailed
+from garfield.core.events import Event
 from garfield.core.files import write_json
 from garfield.runs.supervised import Channel, Target, prepare, run
 
@@ -49,6 +50,8 @@ class Record:
     """None also if nobody knows: it was killed while no supervisor was there."""
     error: str | None = None
     """What it failed of, in its own words."""
+    unsent: Sequence[Event] = ()
+    """What it would have told a supervisor, had there been one."""
 
 
 class OutlivingProcess:
@@ -158,7 +161,7 @@ def main() -> None:
             code = wanted.code if isinstance(wanted.code, int) else int(wanted.code is not None)
         finally:
             pid = os.getpid()
-            files.write(Record(pid, _start_time(pid), True, code, failure))
+            files.write(Record(pid, _start_time(pid), True, code, failure, channel.unsent()))
     raise SystemExit(code)
 
 

@@ -57,6 +57,11 @@ class Channel:
             self._unsent.append(text)
             self._flush()
 
+    def unsent(self) -> list[Event]:
+        """Events that no supervisor has heard."""
+        with self._sending:
+            return [json.loads(text) for text in self._unsent]
+
     def listen(self, take: Callable[[Any], None]) -> None:
         """Call `take` with every message of the supervisor, from a thread of its own."""
         with self._hearing:

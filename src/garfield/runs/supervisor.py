@@ -160,10 +160,10 @@ class Supervisor:
                 self._children[name] = _Child(found)
                 adopted.append(name)
                 continue
-            if found.error is not None:
-                failed = {"event": "failed", "node": name, "error": found.error}
-                self._unheard.append((name, failed))
-            self._unheard.append((name, _end(name, found.exit_code)))
+            told = [*found.unsent]
+            if found.error is not None and all(event["event"] != "failed" for event in told):
+                told.append({"event": "failed", "node": name, "error": found.error})
+            self._unheard += [(name, event) for event in (*told, _end(name, found.exit_code))]
         return adopted
 
     def restart(self, name: str) -> None:
@@ -230,21 +230,23 @@ class Supervisor:
         A process that has ended is told once, last of its events, as "ended" with its exit
         code; one that failed has sent "failed" before.
         """
-        if self._unheard:
-            heard, self._unheard = self._unheard, []
-            return heard
-        heard = []
-        running = {name: child for name, child in self._children.items() if not child.ended}
-        watched: list[Any] = [child.process.sentinel for child in running.values()]
-        watched += [each.process.connection for each in running.values() if not each.silent]
-        if not watched:
-            return []
-        ready = wait(watched, None if timeout_s is None else max(0.0, timeout_s))
-        for name, child in running.items():
-            if not child.silent and child.process.connection in ready:
-                heard += self._receive(name, child)
-            elif child.process.sentinel in ready:  # and there is nothing left to be heard
-                heard.append((name, self._note_end(name, child)))
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._unheard:
+            running = {name: child for name, child in self._children.items() if not child.ended}
+            if not running:
+                break
+            watched: list[Any] = [child.process.sentinel for child in running.values()]
+            watched += [each.process.connection for each in running.values() if not each.silent]
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready = wait(watched, left_s)
+            if not ready:
+                break
+            for name, child in running.items():
+                if not child.silent and child.process.connection in ready:
+                    self._receive(name, child)
+                elif child.process.sentinel in ready:  # and there is nothing left to be heard
+                    self._unheard.append((name, self._note_end(name, child)))
+        heard, self._unheard = self._unheard, []
         return heard
 
     def send(self, name: str, message: Any) -> None:
@@ -275,15 +277,15 @@ class Supervisor:
         theirs.close()
         return AttachedProcess(process, ours)
 
-    def _receive(self, name: str, child: _Child) -> list[NamedEvent]:
+    def _receive(self, name: str, child: _Child) -> None:
         try:
             event = json.loads(child.process.connection.recv_bytes())
         except (EOFError, OSError):
-            child.silent = True
-            return []
+            child.silent = True  # its end is still to come
+            return
         if event["event"] == "failed":
             child.failure = child.failure or event["error"]
-        return [(name, event)]
+        self._unheard.append((name, event))
 
     def _note_end(self, name: str, child: _Child) -> Event:
         child.process.join()
