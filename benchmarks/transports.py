@@ -29,7 +29,7 @@ from garfield.launch.links import Kind, Link, link
 from garfield.models import MODELS
 from garfield.nodes.outbox import Outbox
 from garfield.transport.contract import Key, first
-from garfield.transport.grpc_transport import GrpcTransport
+from garfield.transport.grpc.transport import GrpcTransport
 from garfield.transport.identity import Peer
 
 QUESTION = "How long does a vector take from process to process, beside gloo?"
@@ -109,7 +109,7 @@ def _publish(pipe: Connection, way: Link, length: int) -> None:
     """The sender: whenever told, it publishes its vector under the next step."""
     peers: dict[str, Peer] = {}
     transport, outbox = way.transport(SENDER, peers, GrpcTransport), Outbox(kept_steps=1)
-    outbox.passable = transport.passable
+    outbox.shared_copy = transport.shared_copy
     transport.serve(outbox)
     pipe.send(transport.address)
     peers[RECEIVER] = Peer(pipe.recv(), "server")

@@ -143,13 +143,13 @@ def test_averaging_with_worker_momentum_is_sgd_with_momentum():
     """Plain SGD with momentum on the mean of all batches, written out, ends at the same model."""
     import torch
 
-    from garfield.launch.assemble import Factory, torch_adapter
+    from garfield.launch.assemble import Factory, new_adapter
 
     settings = SMALL.updated(app="vanilla", workers=3, steps=8)
     [mine] = models(settings)
     factory = Factory(settings, lambda optimizer: None, {})
     shares = [factory._batches(name, name) for name in settings.worker_names]
-    adapter = torch_adapter(settings, optimizer=False)
+    adapter = new_adapter(settings, "torch", optimizer=False)
     optimizer = torch.optim.SGD(adapter.module.parameters(), lr=0.05, momentum=0.9)
     for step in range(8):
         gradients = np.empty((3, adapter.size), np.float32)
@@ -174,4 +174,6 @@ def test_a_liar_is_named_with_what_it_did():
     events = []
     attacked = SMALL.updated(byzantine_workers=1, worker_attack="wrong-shape", steps=3)
     simulate(attacked, events.append)
-    assert events[0]["silent"] == {"worker-8": "sent 2405 numbers instead of 4810"}
+    assert events[0]["silent"] == {
+        "worker-8": {"reason": "wrong size", "detail": "sent 2405 numbers instead of 4810"}
+    }

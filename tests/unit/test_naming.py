@@ -44,6 +44,15 @@ def test_fresh_buckets_are_drawn_every_time_unless_seeded():
     assert len({seeded(ROWS, f=1).tobytes() for _ in range(5)}) == 1
 
 
+def test_one_call_seeds_every_part_of_a_rule_that_draws_and_leaves_a_fixed_seed_alone():
+    rule = parse("bucketing+bucketing(seed=5)+dnc")
+    assert rule.draws
+    seeded = rule.seeded(3)
+    assert [part.params["seed"] for part in (*seeded.stages, seeded)] == [3, 5, 3]
+    assert not seeded.draws
+    assert parse("nnm+median").seeded(3) == parse("nnm+median")
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -149,11 +158,11 @@ def test_bulyan_works_over_any_selecting_rule():
 def test_the_public_names_are_these():
     assert sorted(garfield.__all__) == [
         "ATTACKS", "Aggregator", "Attack", "BoundError", "ByzantineServer", "ByzantineWorker",
-        "ConfigError", "DivergedError", "Explained", "GARS", "GARs", "GarfieldError",
-        "InputError", "MissingDependency", "Peer", "Plan", "QuorumError", "Rule", "STAGES",
-        "Server", "Stage", "UnknownName", "View", "Worker", "attack", "chain", "connect",
-        "contract", "gar", "init", "run_as_peers", "run_locally", "set_threads", "stage",
-        "variance_condition",
+        "ConfigError", "Deadlock", "DecodingError", "DivergedError", "Explained", "GARS",
+        "GARs", "GarfieldError", "InputError", "MissingDependency", "NodeFailed", "Peer",
+        "Plan", "QuorumError", "Rule", "RunError", "STAGES", "Server", "Stage", "UnknownName",
+        "View", "Worker", "attack", "chain", "connect", "contract", "gar", "init",
+        "run_as_peers", "run_locally", "set_threads", "stage", "variance_condition",
     ]  # fmt: skip
     for name in garfield.__all__:
         assert getattr(garfield, name) is not None

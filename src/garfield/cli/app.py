@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from garfield.cli import advise, certs, data, demo, doctor, listings, node, resilience, train
-from garfield.core.errors import DivergedError, GarfieldError, QuorumError
+from garfield.core.errors import GarfieldError
 from garfield.launch.user_files import load
 
 
@@ -22,8 +22,7 @@ class Commands(TyperGroup):
         except GarfieldError as error:
             line = " ".join(str(error).split())
             typer.secho(f"Error: {line}", fg=typer.colors.RED, err=True)
-            ran = isinstance(error, (QuorumError, DivergedError))
-            raise typer.Exit(1 if ran else 2) from None
+            raise typer.Exit(error.exit_code) from None
 
 
 app = typer.Typer(

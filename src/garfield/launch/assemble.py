@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from garfield.adapters.contract import Adapter, Batch
+from garfield.adapters.contract import SGD, Adapter, Batch
 from garfield.apps import Run
 from garfield.core.frameworks import require
 from garfield.data import Dataset, load
 from garfield.data.batches import Batches, Pieces
 from garfield.data.partitions import parse as parse_partition
 from garfield.launch.settings import NONE, Settings
-from garfield.nodes.byzantine import LyingOutbox, Spy, parse_plan
+from garfield.nodes.byzantine import LyingOutbox, Plan, Spy, parse_plan
+from garfield.nodes.node import NodeArguments
 from garfield.nodes.outbox import Outbox
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
@@ -39,7 +40,7 @@ class Factory:
     adapter: Callable[[str, bool], Adapter]
     """Called with a node's name and whether it needs an optimizer: a new model, or one that
     nodes share."""
-    node: dict[str, Any]
+    node: NodeArguments
     """What every node is given besides: its waits, its clock."""
     feed: Callable[[Batches], Any] = lambda batches: batches
     """What a worker's model is given of its batches; the model must know what to do with it."""
@@ -57,7 +58,7 @@ class Factory:
         return s.application.worker(
             self.adapter(name, False), data, transport=transport, servers=s.server_names,
             f_ps=s.numbers.f_ps, q_ps=s.numbers.q_ps, model_gar=s.model_rule,
-            momentum=s.momentum - s.server_momentum, outbox=outbox, **self.node, **more,
+            momentum=s.momentum - s.server_momentum, **self._node(outbox), **more,
         )  # fmt: skip
 
     def server(self, name: str, transport: Transport) -> Server:
@@ -69,12 +70,12 @@ class Factory:
         if s.application.peers:
             worker = Worker(
                 model, self.feed(self._batches(name, name)), transport=transport, servers=[name],
-                momentum=s.momentum, outbox=outbox, serves=False, **self.node,
+                momentum=s.momentum, **self._node(outbox, serves=False),
             )  # fmt: skip
         return s.application.server(
             model, transport=transport, workers=s.worker_names, servers=s.server_names,
-            f_w=s.numbers.f_w, f_ps=s.numbers.f_ps, worker=worker, outbox=outbox,
-            test=evaluation_batches(self._dataset(), s.test_images, s.seed), **self.node,
+            f_w=s.numbers.f_w, f_ps=s.numbers.f_ps, worker=worker, **self._node(outbox),
+            test=evaluation_batches(self._dataset(), s.test_images, s.seed),
         )  # fmt: skip
 
     def run(self, after_step: Callable[[Server, Run], None]) -> Run:
@@ -97,18 +98,21 @@ class Factory:
         pixels, seed = data.pixels("train"), (s.seed, place)
         return Batches(pixels, labels, shares[place], s.batch, seed, data.prepare)
 
+    def _node(self, outbox: Outbox, *, serves: bool = True) -> NodeArguments:
+        return {**self.node, "outbox": outbox, "serves": serves}
+
     def _outbox(self, name: str, transport: Transport, alike: Sequence[str], attack: str) -> Outbox:
         s = self.settings
         if name not in s.liars or attack == NONE:
             return Outbox()
         liars = [peer for peer in alike if peer in s.liars]
         honest = [peer for peer in alike if peer not in s.liars]
-        plan = parse_plan(
-            attack, n=len(alike), f=len(liars), rank=liars.index(name), seed=s.seed,
+        known = Plan(
+            n=len(alike), f=len(liars), rank=liars.index(name), seed=s.seed,
             spy=_spy(transport, honest, s.timeout_s), defence=self._defence(name),
             agreed=self._agreed.setdefault(tuple(alike), {}),
         )  # fmt: skip
-        return LyingOutbox(plan, name)
+        return LyingOutbox(parse_plan(attack, known), name)
 
     def _defence(self, name: str) -> Callable[[Any], Any]:
         """What the honest will do to the rows: for attacks that aim at it."""
@@ -173,48 +177,30 @@ def settled(settings: Settings) -> Settings:
 
 def new_adapter(settings: Settings, framework: str, *, optimizer: bool) -> Adapter:
     """A fresh model, the same at every node of a framework, with plain SGD at a server."""
-    make = torch_adapter if framework == "torch" else tensorflow_adapter
-    return make(settings, optimizer=optimizer)
+    make = _torch_adapter if framework == "torch" else _tensorflow_adapter
+    s = settings
+    sgd = SGD(s.learning_rate, s.learning_rate_decay, s.server_momentum, s.weight_decay)
+    return make(settings, sgd if optimizer else None)
 
 
-def tensorflow_adapter(settings: Settings, *, optimizer: bool) -> Adapter:
+def _tensorflow_adapter(settings: Settings, sgd: SGD | None) -> Adapter:
     require(["tensorflow"])
-    from garfield.adapters.tensorflow_adapter import TensorFlowAdapter, tf
+    from garfield.adapters.tensorflow_adapter import TensorFlowAdapter
     from garfield.models import build_in_keras
 
     data = dataset(settings.data, settings.data_dir)
     module = build_in_keras(settings.model, classes=len(data.classes), seed=settings.seed)
-    if not optimizer:
-        adapter = TensorFlowAdapter(module)
-        adapter.warm_up((settings.batch, *data.image))
-        return adapter
-    rate, decay = settings.learning_rate, settings.learning_rate_decay
-    # without momentum, Keras' weight decay (w ← w − rate · λ · w) is that of torch; with it, as
-    # at DRACO's server, decay and past rates stay out of Keras' velocity, but not of torch's
-    sgd = tf.keras.optimizers.SGD(
-        rate, momentum=settings.server_momentum, weight_decay=settings.weight_decay or None
-    )
-    scheduler = (lambda step: rate / (1 + decay * step)) if decay else None
-    return TensorFlowAdapter(module, optimizer=sgd, scheduler=scheduler)
+    if sgd is not None:
+        return TensorFlowAdapter.with_sgd(module, sgd)
+    adapter = TensorFlowAdapter(module)
+    adapter.warm_up((settings.batch, *data.image))
+    return adapter
 
 
-def torch_adapter(settings: Settings, *, optimizer: bool) -> Adapter:
-    import torch
-
+def _torch_adapter(settings: Settings, sgd: SGD | None) -> Adapter:
     from garfield.adapters.torch_adapter import TorchAdapter
     from garfield.models import build
 
     data = dataset(settings.data, settings.data_dir)
     module = build(settings.model, classes=len(data.classes), seed=settings.seed)
-    if not optimizer:
-        return TorchAdapter(module)
-    sgd = torch.optim.SGD(
-        module.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay,
-        momentum=settings.server_momentum,
-    )  # fmt: skip
-    if not settings.learning_rate_decay:
-        return TorchAdapter(module, optimizer=sgd)
-    decreasing = torch.optim.lr_scheduler.LambdaLR(
-        sgd, lambda step: 1 / (1 + settings.learning_rate_decay * step)
-    )
-    return TorchAdapter(module, optimizer=sgd, scheduler=decreasing)
+    return TorchAdapter(module) if sgd is None else TorchAdapter.with_sgd(module, sgd)

@@ -28,7 +28,7 @@ from garfield.runs.supervisor import Supervisor
 from garfield.runs.threads import preload_modules, use_threads
 
 START_S = 120.0  # importing torch or TensorFlow on a busy machine
-PRELOAD = ["garfield.launch.processes", "garfield.transport.grpc_transport"]
+PRELOAD = ["garfield.launch.processes", "garfield.transport.grpc.transport"]
 
 
 @dataclass(frozen=True)

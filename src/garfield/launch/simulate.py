@@ -27,7 +27,7 @@ from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
 from garfield.report.filtering import all_of
 from garfield.transport.contract import Transport
-from garfield.transport.lossy_wrapper import LossyWrapper
+from garfield.transport.datagrams.wrapper import LossyWrapper
 from garfield.transport.simulated import SimulatedTransport, Simulation
 
 T = TypeVar("T")
