@@ -166,6 +166,13 @@ def test_a_restarted_process_does_the_same_again(supervisor):
     assert gone(before["pid"])
 
 
+def test_one_started_later_is_waited_for_alone(supervisor):
+    supervisor.start("worker-0", targets.echo)
+    assert list(supervisor.started(PATIENCE_S)) == ["worker-0"]
+    supervisor.start("worker-1", targets.echo)
+    assert list(supervisor.started(PATIENCE_S)) == ["worker-1"]
+
+
 def test_a_frozen_process_is_thawed(supervisor):
     supervisor.start("worker-0", targets.echo)
     supervisor.started(PATIENCE_S)
@@ -190,12 +197,19 @@ def test_a_stop_is_polite_and_returns_the_last_words(supervisor):
     assert supervisor.is_running("worker-1")
 
 
+def test_stopping_nobody_stops_nobody(supervisor):
+    supervisor.start("worker-0", targets.echo)
+    assert supervisor.stop([]) == []
+    assert supervisor.is_running("worker-0")
+
+
 def test_one_that_ignores_sigterm_is_killed(supervisor, monkeypatch):
     monkeypatch.setattr(supervisor_module, "STOP_S", 0.2)
     supervisor.start("worker-0", targets.ignore_sigterm)
     supervisor.started(PATIENCE_S)
     pid = supervisor.pids["worker-0"]
-    supervisor.stop()
+    [(name, event)] = supervisor.stop()
+    assert (name, event["event"], event["exit_code"]) == ("worker-0", "ended", -9)
     assert supervisor.exit_codes == {"worker-0": -9}
     assert gone(pid)
 
@@ -287,6 +301,11 @@ def test_an_adopted_process_that_is_killed_has_no_exit_code_and_that_is_said(out
         event, _ = until(second, "worker-0", "ended")
         assert event["exit_code"] is None
         assert "how is not known" in event["error"]
+
+
+def test_a_name_that_is_no_file_name_is_refused(outliving):
+    with outliving() as first, pytest.raises(ConfigError, match="cannot name a process"):
+        first.start("../worker-0", targets.echo)
 
 
 def test_one_that_still_runs_is_not_started_twice(outliving):

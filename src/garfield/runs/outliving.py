@@ -103,12 +103,15 @@ def start(
             f"{target.__qualname__} stands in the main script, where a process that outlives it "
             "cannot find it. Move it to a module."
         )
+    if Path(name).name != name:
+        raise ConfigError(f"{name!r} cannot name a process, as its files bear that name.")
     files = _Files(directory, name)
     if (running := files.handle()) is not None:
         os.close(running)
         raise ConfigError(f"{name} of an earlier supervisor still runs. Adopt it, or end it first.")
     files.remove()
     ours, theirs = Pipe()
+    task = pickle.dumps((target, name, arguments, directory, theirs.fileno()))
     with files.path("log").open("ab") as log:
         child = subprocess.Popen(
             [sys.executable, "-c", "from garfield.runs.outliving import main; main()"],
@@ -117,7 +120,6 @@ def start(
         )  # fmt: skip
     # before it is told what to do: a process without a record ends, and is never lost
     files.write(Record(child.pid, _start_time(child.pid)))
-    task = pickle.dumps((target, name, arguments, directory, theirs.fileno()))
     assert child.stdin is not None
     with suppress(BrokenPipeError), child.stdin as stdin:  # if it has ended, its exit code tells
         stdin.write(pickle.dumps((sys.path, task)))
