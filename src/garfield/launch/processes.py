@@ -16,16 +16,16 @@ from typing import Any, Literal
 from garfield.adapters.alike import check_layouts, layout_of
 from garfield.core.errors import NodeFailed
 from garfield.core.events import Event, Sink
-from garfield.launch.links import Kind, Link, link
+from garfield.launch.links import Link, LinkKind, link
 from garfield.launch.lossy import transport_of
 from garfield.launch.node import NodeOptions, run_node
 from garfield.launch.settings import Settings
 from garfield.launch.user_files import load
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
+from garfield.runs.process import preload_modules, use_threads
 from garfield.runs.supervised import Channel
 from garfield.runs.supervisor import Supervisor
-from garfield.runs.threads import preload_modules, use_threads
 
 START_S = 120.0  # importing torch or TensorFlow on a busy machine
 PRELOAD = ["garfield.launch.processes", "garfield.transport.grpc.transport"]
@@ -44,7 +44,7 @@ class Processes:
     """The nodes of one run. Use as a context: leaving it ends every process."""
 
     def __init__(
-        self, settings: Settings, options: NodeOptions | None = None, *, by: Kind = "memory"
+        self, settings: Settings, options: NodeOptions | None = None, *, by: LinkKind = "memory"
     ) -> None:
         self.settings = s = settings.check()
         self._names = tuple(dict.fromkeys((*s.server_names, *s.worker_names)))
