@@ -20,7 +20,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from garfield.adapters.alike import layout_of
 from garfield.launch.links import Link
 from garfield.launch.lossy import transport_of
 from garfield.launch.server_checkpoints import Keeping
@@ -101,7 +100,7 @@ def _run(settings: Settings, name: str, channel: Channel, link: Link, started: S
     channel.listen(meet)
     channel.send({
         "event": "address", "node": name, "address": transport.address,
-        "layout": layout_of(node.model),
+        "layout": node.model.layout,
     })  # fmt: skip
     introduced.wait()
     stay = signal.pause  # until the launcher ends us: peers may still want our last vector

@@ -20,7 +20,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from typing import Literal
 
-from garfield.adapters.alike import Layout, check_layouts
+from garfield.adapters.alike import check_alike
+from garfield.adapters.contract import Layout
 from garfield.core.errors import NodeFailed
 from garfield.core.events import Event, Sink
 from garfield.launch.child import Started, run_node
@@ -89,7 +90,7 @@ class Processes:
             forkserver.ensure_running()
         for name in self._names:
             self._children[name] = self._spawn(name)
-        layouts: dict[str, Layout | None] = {}
+        layouts: dict[str, Layout] = {}
         deadline = time.monotonic() + START_S
         while late := [name for name, child in self._children.items() if child.address is None]:
             for name, event in self._events(deadline - time.monotonic()):
@@ -101,7 +102,7 @@ class Processes:
                 raise NodeFailed(f"{failed[0]} did not start: {self._children[failed[0]].failure}")
             if time.monotonic() > deadline:
                 raise NodeFailed(f"{', '.join(late)} did not start in {START_S:g} s.")
-        check_layouts({name: layouts[name] for name in self._children})  # a server's first
+        check_alike({name: layouts[name] for name in self._children})  # a server's first
         for name in self._children:
             self._introduce(name)
 
