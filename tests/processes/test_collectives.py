@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from garfield.core.errors import ConfigError, GarfieldError, NodeFailed, UnknownName
-from garfield.launch.child import Started
+from garfield.core.silence import Reason, Silence
+from garfield.launch.node import NodeOptions
 from garfield.launch.processes import Fault, Processes
-from garfield.launch.server_checkpoints import Keeping, saved
+from garfield.launch.server_checkpoints import ServerCheckpoints
 from garfield.launch.settings import Settings
 from garfield.nodes.outbox import Outbox
+from garfield.runs.checkpoints import Checkpoints
 from garfield.transport.collectives import CollectiveTransport
 from garfield.transport.contract import Key, first
 
@@ -22,10 +24,10 @@ BASE = Settings(
 
 def final_model(settings, directory):
     events = []
-    with Processes(settings, Started(keeping=Keeping(directory))) as nodes:
+    with Processes(settings, NodeOptions(checkpoints=ServerCheckpoints(directory))) as nodes:
         nodes.start()
         nodes.run(events.append)
-    with np.load(saved(directory, "server-0")[settings.steps]) as content:
+    with np.load(Checkpoints(directory).saved("server-0")[settings.steps]) as content:
         return content["vector"], [event for event in events if event["event"] == "step"]
 
 
@@ -44,12 +46,12 @@ def test_a_resumed_run_goes_on_over_collectives(tmp_path):
     settings = BASE.updated(momentum=0.0)
     whole, _ = final_model(settings, tmp_path / "whole")
     final_model(settings.updated(steps=5), tmp_path / "parts")
-    keeping = Keeping(tmp_path / "parts").resumed(["server-0"], ["server-0"])
-    assert keeping.step == 5
-    with Processes(settings, Started(keeping=keeping)) as nodes:
+    checkpoints = ServerCheckpoints(tmp_path / "parts").resumed(["server-0"], ["server-0"])
+    assert checkpoints.start.step == 5
+    with Processes(settings, NodeOptions(checkpoints=checkpoints)) as nodes:
         nodes.start()
         nodes.run(lambda event: None)
-    with np.load(saved(tmp_path / "parts", "server-0")[12]) as content:
+    with np.load(Checkpoints(tmp_path / "parts").saved("server-0")[12]) as content:
         np.testing.assert_array_equal(content["vector"], whole)
 
 
@@ -76,13 +78,12 @@ def test_a_run_that_is_stopped_midway_ends_by_itself():
     nodes = Processes(BASE.updated(steps=100_000))
     try:
         nodes.start()
-        children = [child.process for child in nodes._children.values()]
         with pytest.raises(KeyboardInterrupt):
             nodes.run(sink)
         nodes._sink = lambda event: None
     finally:
         nodes.stop()
-    assert [child.exitcode for child in children] == [0] * 4  # a kill would be -9
+    assert list(nodes.exit_codes.values()) == [0] * 4  # a kill would be -9
 
 
 @pytest.mark.slow
@@ -129,9 +130,10 @@ def test_one_that_waits_for_a_group_says_who_has_not_joined_it():
     transport = CollectiveTransport("server-0", ["server-0", "worker-0", "worker-1"], {})
     transport.serve(Outbox())
     names = ["worker-0", "worker-1"]
+    late = Silence(Reason.UNREACHABLE, "has not joined in 0.2 s")
     replies = transport.pull(names, Key("gradient", 0), length=4, until=first(2), timeout_s=0.2)
     assert replies.names == ()
-    assert replies.silent == dict.fromkeys(names, "has not joined in 0.2 s")
+    assert replies.silent == dict.fromkeys(names, late)
     transport.close()
 
 

@@ -16,6 +16,7 @@ from garfield.apps.crash_tolerant import PrimaryWorker
 from garfield.apps.draco import DracoWorker
 from garfield.apps.liubei import ScatteredWorker
 from garfield.apps.msmw import msmw
+from garfield.core.silence import NOT_FINITE, NOT_NEEDED, Reason, Silence
 from garfield.nodes.byzantine import LyingOutbox, parse_plan
 from garfield.nodes.node import Account, Behind, Node, Waits
 from garfield.nodes.outbox import Outbox
@@ -142,13 +143,14 @@ def test_an_unknown_attack_is_refused_with_the_nearest_name():
 def test_faults_are_counted_by_peer_and_reason_whatever_the_numbers_in_it():
     account = Account()
     for sent in (4, 8):
-        account.note({"a": f"sent {sent} of 40 bytes", "b": "not needed"}, 0.5)
-    account.note({"a": "not finite", "c": "internal: a tale"}, 0.5)
-    account.note({"c": "internal: another tale"}, 0.5)
+        short = Silence(Reason.WRONG_SIZE, f"sent {sent} of 40 bytes")
+        account.note({"a": short, "b": NOT_NEEDED}, 0.5)
+    account.note({"a": NOT_FINITE, "c": Silence(Reason.REFUSED, "internal: a tale")}, 0.5)
+    account.note({"c": Silence(Reason.REFUSED, "internal: another tale")}, 0.5)
     assert account.communication_s == 2.0
     assert account.faults == {
-        "a": {"sent 8 of 40 bytes": 2, "not finite": 1},
-        "c": {"internal: another tale": 2},
+        "a": {Reason.WRONG_SIZE: (2, "sent 8 of 40 bytes"), Reason.NOT_FINITE: (1, "not finite")},
+        "c": {Reason.REFUSED: (2, "internal: another tale")},
     }
 
 
@@ -204,7 +206,7 @@ def test_a_synchronous_round_keeps_a_place_for_the_silent():
     gathered, waited_s = gather({"w-0", "w-1", "w-3", "w-4"})
     assert gathered.names == ("w-0", "w-1", "w-2", "w-3", "w-4")
     assert [row is None for row in gathered.rows] == [False, False, True, False, False]
-    assert "no answer" in gathered.silent["w-2"]
+    assert gathered.silent["w-2"].reason is Reason.NO_ANSWER
     assert waited_s == 1.0
 
 
@@ -221,7 +223,7 @@ def test_a_quorum_that_cannot_be_reached_names_the_silent():
 
 def test_one_peer_that_claims_a_far_future_moves_nobody():
     gathered, _ = gather({"w-0", "w-1", "w-2", "w-3"}, claims={"w-4": 1003})
-    assert gathered.silent == {"w-4": "gone, now at 1003"}
+    assert gathered.silent == {"w-4": Silence(Reason.GONE, "gone, now at 1003")}
 
 
 def test_a_laggard_jumps_to_what_one_honest_peer_at_least_has_reached():

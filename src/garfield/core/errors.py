@@ -20,6 +20,8 @@ is worth trying again, 1 for a run that has failed.
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+from garfield.core.silence import Silence
+
 
 class GarfieldError(Exception):
     """The root: ``except GarfieldError`` catches all of ours and nothing else."""
@@ -65,7 +67,7 @@ class RunError(GarfieldError):
 class QuorumError(RunError):
     """Fewer peers than needed gave a valid reply in time; `silent` says who, and why."""
 
-    def __init__(self, message: str, silent: Mapping[str, str] | None = None) -> None:
+    def __init__(self, message: str, silent: Mapping[str, Silence] | None = None) -> None:
         super().__init__(message)
         self.silent = silent or {}
 

@@ -17,11 +17,12 @@ from garfield.adapters.adapt import adapt
 from garfield.adapters.contract import Batch
 from garfield.adapters.feeding import pieces
 from garfield.core.errors import ConfigError, DivergedError, QuorumError
+from garfield.core.silence import Reason
 from garfield.kernels.finite import all_finite
 from garfield.nodes.node import Behind, Gathered, Node, NodeArguments
 from garfield.nodes.tails import bodies, median_tail
 from garfield.nodes.worker import Worker
-from garfield.transport.contract import NOT_FINITE, Key, Payload, Transport
+from garfield.transport.contract import Key, Payload, Transport
 
 if TYPE_CHECKING:
     from typing_extensions import Required, Unpack
@@ -190,7 +191,8 @@ class Server(Node):
 
     def _tell_divergence(self, failure: QuorumError) -> None:
         """If more workers than may lie have no finite gradient, the model is to blame."""
-        lost = [name for name, why in failure.silent.items() if why == NOT_FINITE]
+        silent = failure.silent.items()
+        lost = [name for name, silence in silent if silence.reason is Reason.NOT_FINITE]
         if len(lost) > self.f_w:
             raise DivergedError(
                 f"{self.name}: {len(lost)} of {len(self.workers)} workers have no finite gradient "

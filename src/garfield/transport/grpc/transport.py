@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from garfield.core.errors import ConfigError, GarfieldError
+from garfield.core.errors import ConfigError, RunError
+from garfield.core.silence import NOT_FINITE, Reason, Silence
 from garfield.transport import identity
 from garfield.transport.contract import Gone, Key, Payload, Replies, Source, Until
 from garfield.transport.datagrams.server import DatagramServer
@@ -78,21 +79,21 @@ class GrpcTransport:
     def address(self) -> str:
         """Where this node listens, for its peers to know."""
         if self._address is None:
-            raise GarfieldError(f"{self.name} has no address yet. Call serve() first.")
+            raise RunError(f"{self.name} has no address yet. Call serve() first.")
         return self._address
 
     @property
     def bytes_sent(self) -> int:
-        """Of vectors, so far."""
+        """Bytes of vectors sent to peers so far."""
         return 0 if self._server is None else self._server.bytes_sent
 
     @property
     def bytes_received(self) -> int:
-        """Of vectors, so far, valid or not."""
+        """Bytes of vectors received from peers so far, valid or not."""
         return self._client.bytes_received
 
-    def passable(self, vector: Payload) -> Payload | None:
-        """A copy in memory that peers can be given, if they are on this host and it is worth it."""
+    def shared_copy(self, vector: Payload) -> Payload | None:
+        """A copy in sealed memory, if peers are on this host and it is worth it."""
         if self._same_host is None or vector.nbytes <= wire.CHUNK:
             return None
         try:
@@ -103,7 +104,7 @@ class GrpcTransport:
     def serve(self, source: Source) -> None:
         """Start answering peers from `source`. Once."""
         if self._polls is not None:
-            raise GarfieldError(f"{self.name} is serving already. One transport has one source.")
+            raise RunError(f"{self.name} is serving already. One transport has one source.")
         self._address = self._loop.run(self._serve(source))
 
     def pull(
@@ -172,7 +173,7 @@ class GrpcTransport:
     async def _ask_oneself(self, request: wire.Request) -> Payload | int:
         """As a peer would, but for the journey: a lie is told here too, and found out."""
         if self._polls is None:
-            raise wire.WireError("serves nothing")
+            raise wire.WireError(Silence(Reason.UNREACHABLE, "serves nothing"))
         answer = await self._polls.settled(self.name, request.key)
         if isinstance(answer, Gone):
             return answer.now
@@ -180,7 +181,7 @@ class GrpcTransport:
         if answer.pace_bps is not None:
             await asyncio.sleep(8 * row.nbytes / answer.pace_bps)
         if not await all_finite_by_pieces(row):
-            raise wire.WireError("not finite")
+            raise wire.WireError(NOT_FINITE)
         return row
 
 
