@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from garfield.adapters.alike import check_layouts, layout_of
+from garfield.adapters.alike import check_alike
 from garfield.core.errors import NodeFailed
 from garfield.core.events import Event, Sink
 from garfield.launch.links import Link, LinkKind, link
@@ -79,7 +79,7 @@ class Processes:
             self._supervisor.start(name, _run_process, asdict(self.settings), how, self._options)
         first = self._supervisor.started(START_S)
         self._addresses = {name: first[name]["address"] for name in self._names}
-        check_layouts({name: first[name]["layout"] for name in self._names})  # a server's first
+        check_alike({name: first[name]["layout"] for name in self._names})  # a server's first
         self._introduce()
 
     def run(self, sink: Sink, faults: Sequence[Fault] = ()) -> None:
@@ -168,7 +168,7 @@ def _run_process(
         channel.listen(meet)
         channel.send({
             "event": "address", "node": channel.name, "address": transport.address,
-            "layout": layout_of(node.model),
+            "layout": node.model.layout,
         })  # fmt: skip
         introduced.wait()
 

@@ -128,7 +128,7 @@ class _Simulated:
             self._shared[framework] = [
                 new_adapter(self.settings, framework, optimizer=False) for _ in threads
             ]
-            check_alike({each: models[0] for each, models in self._shared.items()})
+            check_alike({each: models[0].layout for each, models in self._shared.items()})
         kind = _Unheard if self._unheard(name) else _Lent
         return cast(Adapter, kind(self._shared[framework], self._work))
 
