@@ -4,13 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from garfield.cli.app import app
 from garfield.core.errors import BoundError, ConfigError
 from garfield.launch.assemble import settled
 from garfield.launch.settings import Settings, read_toml
 from garfield.launch.simulate import simulate
+from tests.command import invoke
 from tests.network_record import recorded
 
 BASE = Settings().updated(
@@ -43,7 +42,7 @@ def test_a_lying_server_s_models_are_refused_and_the_rest_are_reported(tmp_path)
         "--learning-rate", 0.5, "--gather-every", 5, "--worker-attack", "reverse",
         "--server-attack", "reverse", "--simulate", "--json", "--out", tmp_path / "x",
     ]  # fmt: skip
-    done = CliRunner().invoke(app, [str(word) for word in words])
+    done = invoke([str(word) for word in words])
     assert done.exit_code == 0, done.output
     summary = json.loads((tmp_path / "x/summary.json").read_text())
     filters = summary["filters"]
@@ -156,7 +155,7 @@ def test_the_period_is_worked_out_alike_at_every_node_and_written_down(tmp_path)
         "--servers", "4", "--steps", "2", "--learning-rate", "0.01", "--simulate",
         "--out", str(tmp_path / "x"),
     ]  # fmt: skip
-    assert CliRunner().invoke(app, words).exit_code == 0
+    assert invoke(words).exit_code == 0
     assert read_toml(tmp_path / "x/config.toml")["gather_every"] == period
 
 

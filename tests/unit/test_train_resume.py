@@ -4,14 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from garfield.cli.app import app
 from garfield.core.errors import ConfigError
 from garfield.launch import checkpoint
 from garfield.launch.checkpoint import Keeping
 from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
+from tests.command import invoke
 
 TINY = Settings(
     model="digits_mlp", data="digits", workers=5, steps=8, batch=8, momentum=0.0,
@@ -124,7 +123,7 @@ def test_a_checkpoint_of_another_model_or_a_damaged_one_is_refused(tmp_path):
 
 def test_the_command_goes_on_with_more_steps(tmp_path):
     def garfield(*words):
-        return CliRunner().invoke(app, ["train", *(str(word) for word in words)])
+        return invoke(["train", *(str(word) for word in words)])
 
     out = tmp_path / "x"
     small = ("--simulate", "--model", "digits_mlp", "--data", "digits", "--workers", 3)

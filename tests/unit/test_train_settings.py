@@ -4,31 +4,29 @@ import dataclasses
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from garfield.cli import flags
-from garfield.cli.app import app
 from garfield.core.errors import ConfigError
 from garfield.data import load
 from garfield.launch.assemble import evaluation_batches
-from garfield.launch.settings import Settings, read_toml
+from garfield.launch.settings import Settings, all_settings, read_toml
 from garfield.report.run_directory import as_toml
+from tests.command import invoke
 
 TINY = ("--model", "digits_mlp", "--data", "digits", "--workers", "3", "--simulate")
 
 
 def garfield(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
+    return invoke(words)
 
 
 def test_every_setting_has_a_flag_with_its_docstring_and_default():
-    found = {field.name: field for field in flags.fields()}
+    found = {setting.name: setting for setting in all_settings()}
     assert sorted(found) == sorted(field.name for field in dataclasses.fields(Settings))
-    for name, field in found.items():
-        assert field.default == getattr(Settings(), name)
-        assert field.about.endswith("."), name
+    for name, setting in found.items():
+        assert setting.default == getattr(Settings(), name)
+        assert setting.about.endswith("."), name
     shown = garfield("train", "--help").stdout
-    assert all(field.flag in shown for field in found.values())
+    assert all(setting.flag in shown for setting in found.values())
 
 
 def test_settings_survive_the_way_through_a_file(tmp_path):

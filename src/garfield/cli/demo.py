@@ -5,10 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from cyclopts import Parameter, validators
 
-from garfield.cli.shared import AsJson, console, print_json
-from garfield.cli.train import FAILED, INTERRUPTED, default_directory, view_of
+from garfield.cli.exit_codes import FAILED, INTERRUPTED
+from garfield.cli.shared import (
+    AsJson,
+    WholeNumber,
+    console,
+    print_error,
+    print_json,
+    print_note,
+)
+from garfield.cli.train import default_directory, view_of
 
 if TYPE_CHECKING:
     from garfield.launch.settings import Settings
@@ -21,14 +29,18 @@ WORKERS = 9
 
 
 def demo(
-    steps: Annotated[int, typer.Option(min=2, help="Updates of the model in each run.")] = STEPS,
-    attack: Annotated[str, typer.Option(help="What the liars do.")] = "reverse",
+    *,
+    steps: Annotated[
+        WholeNumber,
+        Parameter(help="Updates of the model in each run.", validator=validators.Number(gte=2)),
+    ] = STEPS,
+    attack: Annotated[str, Parameter(help="What the liars do.")] = "reverse",
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where it is kept. (runs/DATE-TIME-demo)")
+        Path | None, Parameter(metavar="DIR", help="Where it is kept. (runs/DATE-TIME-demo)")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Fixes all randomness.")] = 0,
+    seed: Annotated[WholeNumber, Parameter(help="Fixes all randomness.")] = 0,
     as_json: AsJson = False,
-) -> None:
+) -> int | None:
     """Train three times on real data: averaging, averaging under attack, robust under attack.
 
     Each run is ten processes on this machine: a server and nine workers, two of which lie.
@@ -46,12 +58,13 @@ def demo(
         directory = RunDirectory(root.path / label.replace(" ", "-"))
         ended = train(settings, directory, view_of(settings, f"{number}/3 {label}"))
         if ended.interrupted:
-            raise typer.Exit(INTERRUPTED)
+            return INTERRUPTED
         if ended.failure and not ended.summary["diverged"]:
-            typer.secho(f"Error: {ended.failure}", fg=typer.colors.RED, err=True)
-            raise typer.Exit(FAILED)
+            print_error(ended.failure)
+            return FAILED
         entries[label] = _entry(label, settings, ended)
     _show(list(entries.values()), root.path, as_json)
+    return None
 
 
 def _runs(steps: int, attack: str, seed: int) -> dict[str, Settings]:
@@ -83,7 +96,7 @@ def _show(entries: list[Entry], path: Path, as_json: bool) -> None:
     try:
         draw(entries, f"{LIARS} of {WORKERS} workers lie: who still learns?", picture)
     except MissingDependency as missing:
-        typer.echo(str(missing), err=True)
+        print_note(str(missing))
     if as_json:
         print_json({"runs": [entry.summary for entry in entries], "findings": said})
         return

@@ -3,45 +3,52 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from cyclopts import Parameter, validators
 
-from garfield.cli.flags import with_flags
-from garfield.cli.shared import AsJson, console, print_json
+from garfield.cli.exit_codes import DONE, FAILED, INTERRUPTED
+from garfield.cli.flags import Flags
+from garfield.cli.shared import AsJson, WholeNumber, console, print_error, print_json, print_note
 
 if TYPE_CHECKING:
+    from garfield.core.config import Setting
     from garfield.launch.settings import Settings
     from garfield.launch.training import Ended
     from garfield.report.live import View
 
-FAILED, INTERRUPTED = 1, 130
+
+def _all_settings() -> Iterable[Setting]:
+    """Those of every run, then those of each application that is known by now."""
+    from garfield.launch.settings import all_settings
+
+    return all_settings()
 
 
-@with_flags
 def train(
+    *,
+    given: Annotated[dict[str, Any], Flags(_all_settings)],
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the run is kept. (runs/DATE-TIME-APP)")
+        Path | None, Parameter(metavar="DIR", help="Where the run is kept. (runs/DATE-TIME-APP)")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE.toml", help="Settings as TOML; flags win.")
+        Path | None, Parameter(metavar="FILE.toml", help="Settings as TOML; flags win.")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Go on with the run kept there.")
+        Path | None, Parameter(metavar="DIR", help="Go on with the run kept there.")
     ] = None,
     threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
+        WholeNumber | None,
+        Parameter(
             help="Of each process; more than one pays for large models. "
             "(1; all cores with --simulate)",
-            show_default=False,
+            validator=validators.Number(gte=1),
         ),
     ] = None,
     as_json: AsJson = False,
-    **flags: Any,
-) -> None:
+) -> int:
     """Train a model on this machine, with some of the nodes lying if you like.
 
     Starts real processes that pull vectors from each other, unless --simulate. Leaves a
@@ -53,7 +60,6 @@ def train(
     from garfield.report.run_directory import RunDirectory
 
     base = _base(config, resume)
-    given = {name: value for name, value in flags.items() if value is not None}
     settings = prepare(base.updated(**given))
     if resume is None:
         directory = RunDirectory(out or default_directory(settings.app))
@@ -64,7 +70,7 @@ def train(
         keeping = resumption(settings, directory, base)
     threads = threads or ((os.cpu_count() or 1) if settings.simulate else 1)
     ended = train(settings, directory, view_of(settings), keeping=keeping, threads=threads)
-    show(ended, directory.path, as_json)
+    return show(ended, directory.path, as_json)
 
 
 def default_directory(what: str) -> Path:
@@ -89,8 +95,8 @@ def view_of(settings: Settings, title: str | None = None) -> View:
     return view(status, title or title_of(settings), err, time.monotonic)
 
 
-def show(ended: Ended, path: Path, as_json: bool) -> None:
-    """The result, and the exit code that goes with it."""
+def show(ended: Ended, path: Path, as_json: bool) -> int:
+    """Print the result; the exit code that goes with it."""
     from garfield.report.summary_table import summary_table
 
     if as_json:
@@ -100,12 +106,13 @@ def show(ended: Ended, path: Path, as_json: bool) -> None:
         out.print(summary_table(ended.summary))
         out.print(f"Kept in {path}/", soft_wrap=True)
     if ended.failure:
-        typer.secho(f"Error: {' '.join(ended.failure.split())}", fg=typer.colors.RED, err=True)
-        raise typer.Exit(FAILED)
+        print_error(ended.failure)
+        return FAILED
     if ended.interrupted:
         if ended.summary["steps"]:
-            typer.echo(f"Go on with: garfield train --resume {path}", err=True)
-        raise typer.Exit(INTERRUPTED)
+            print_note(f"Go on with: garfield train --resume {path}")
+        return INTERRUPTED
+    return DONE
 
 
 def _base(config: Path | None, resume: Path | None) -> Settings:

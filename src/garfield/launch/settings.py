@@ -10,6 +10,7 @@ from typing import Any
 from garfield.apps import APPS
 from garfield.apps.app import App, Numbers
 from garfield.apps.options import Options, Training
+from garfield.core.config import Setting, settings_of
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.gars import Rule, parse
 from garfield.launch import checks
@@ -230,6 +231,11 @@ class Settings(Options):
             for name in {**mine, **its}
             if getattr(self, name) == mine.get(name, general[name])
         }
+
+
+def all_settings() -> tuple[Setting, ...]:
+    """Every setting of a run, those of single applications included."""
+    return settings_of(Settings)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
