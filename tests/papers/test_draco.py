@@ -8,7 +8,7 @@ pytest.importorskip("greenlet")
 
 import torch
 
-from garfield.apps.app import Numbers, Run
+from garfield.apps.application import Numbers, Run
 from garfield.apps.draco import DracoServer, DracoWorker, draco
 from garfield.apps.options import Options
 from garfield.attacks import ATTACKS

@@ -11,7 +11,7 @@ from torch import nn
 
 from garfield import GARS, Server, Worker
 from garfield.apps import APPS, Run
-from garfield.apps.app import Numbers
+from garfield.apps.application import Numbers
 from garfield.core.errors import GarfieldError, QuorumError
 from garfield.nodes.node import Node, Waits
 from garfield.transport.contract import NOT_NEEDED, Key

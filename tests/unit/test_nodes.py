@@ -9,7 +9,7 @@ from garfield import GARS, ConfigError, Plan, QuorumError, Server, Worker
 from garfield.adapters.adapt import adapt
 from garfield.adapters.torch_adapter import TorchAdapter
 from garfield.apps import Run
-from garfield.apps.app import Numbers
+from garfield.apps.application import Numbers
 from garfield.apps.msmw import msmw
 from garfield.nodes.byzantine import LyingOutbox, parse_plan
 from garfield.nodes.node import Account, Behind, Node, Waits

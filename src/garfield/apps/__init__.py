@@ -1,7 +1,7 @@
 """Applications: one algorithm per file, each read from top to bottom."""
 
 from garfield.apps.aggregathor import aggregathor
-from garfield.apps.app import APPS, App, Run
+from garfield.apps.application import APPS, App, Run
 from garfield.apps.crash_tolerant import crash_tolerant
 from garfield.apps.decentralized import decentralized
 from garfield.apps.draco import draco

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from garfield.apps.app import Numbers, Run, app, one_server
+from garfield.apps.application import Numbers, Run, app, one_server
 from garfield.apps.options import Options
 from garfield.core.errors import BoundError, ConfigError
 from garfield.core.types import Flags

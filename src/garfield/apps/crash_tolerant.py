@@ -9,7 +9,7 @@ the crashed one; learning converges all the same. Lies are not survived.
 from dataclasses import replace
 from typing import Any
 
-from garfield.apps.app import Numbers, Run, app
+from garfield.apps.application import Numbers, Run, app
 from garfield.apps.options import Options
 from garfield.core.errors import ConfigError, QuorumError
 from garfield.gars import Rule

@@ -5,7 +5,7 @@ identically distributed, contraction rounds then bring the joined gradients of
 different nodes together; last, nodes join their models.
 """
 
-from garfield.apps.app import Numbers, Run, app
+from garfield.apps.application import Numbers, Run, app
 from garfield.apps.options import Options
 from garfield.core.errors import ConfigError
 from garfield.gars import Rule

@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from garfield.adapters.feeding import Batches
-from garfield.apps.app import Numbers, Run, app
+from garfield.apps.application import Numbers, Run, app
 from garfield.apps.options import Options
 from garfield.coding import Code, Decoded, make_code
 from garfield.core.errors import BoundError, ConfigError, DecodingError

@@ -20,7 +20,7 @@ liars can add only once steps are small. Momentum stays at the workers, as every
 El Mhamdi, Guerraoui, Guirguis, Rouault: "SGD: Decentralized Byzantine Resilience", 2019.
 """
 
-from garfield.apps.app import Numbers, Run, app
+from garfield.apps.application import Numbers, Run, app
 from garfield.apps.msmw import msmw
 from garfield.apps.options import Options
 from garfield.core.errors import BoundError, ConfigError

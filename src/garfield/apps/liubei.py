@@ -34,7 +34,7 @@ from zlib import crc32
 
 import numpy as np
 
-from garfield.apps.app import Numbers, Probe, Run, app
+from garfield.apps.application import Numbers, Probe, Run, app
 from garfield.apps.options import Options, Training
 from garfield.core.errors import BoundError, ConfigError
 from garfield.filters import Coefficients, coefficient, farthest, period, smoothness

@@ -5,7 +5,7 @@ with Multi-Krum, asynchronous with Bulyan. After its step every server pulls the
 others' models and joins them, so that honest servers do not drift apart.
 """
 
-from garfield.apps.app import Run, app, servers_and_workers
+from garfield.apps.application import Run, app, servers_and_workers
 from garfield.nodes.server import Server
 
 

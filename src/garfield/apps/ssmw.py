@@ -1,6 +1,6 @@
 """SSMW: a single server, trusted, and multiple workers, some of which lie (listing 3.1)."""
 
-from garfield.apps.app import Run, app, one_server
+from garfield.apps.application import Run, app, one_server
 from garfield.nodes.server import Server
 
 

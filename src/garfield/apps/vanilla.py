@@ -1,6 +1,6 @@
 """Vanilla: one server, averaging. What every framework does; survives nothing."""
 
-from garfield.apps.app import Numbers, Run, app, one_server
+from garfield.apps.application import Numbers, Run, app, one_server
 from garfield.apps.options import Options
 from garfield.core.errors import ConfigError
 from garfield.gars import Rule

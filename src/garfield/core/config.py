@@ -126,7 +126,7 @@ def values_of(settings: object) -> dict[str, Any]:
     """The value of each setting by its flat name."""
     return {
         setting.name: getattr(_holder(settings, setting), setting.name)
-        for setting in settings_of(type(settings))
+        for setting in settings_of(typing.cast(type, type(settings)))
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from garfield.apps import APPS
-from garfield.apps.app import App, Numbers
+from garfield.apps.application import App, Numbers
 from garfield.apps.options import Options, Training
 from garfield.core.config import Setting, settings_of
 from garfield.core.errors import ConfigError, UnknownName
