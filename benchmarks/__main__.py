@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import pkgutil
 import platform
@@ -19,6 +18,7 @@ from rich.console import Console
 
 import benchmarks
 from garfield.core.errors import GarfieldError
+from garfield.core.files import write_json
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -97,7 +97,7 @@ def _cpu() -> str:
 def _write(name: str, content: dict[str, Any]) -> Path:
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    write_json(path, content)
     return path
 
 

@@ -23,6 +23,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from garfield.core.files import write_json
 from garfield.gars import GARS
 from garfield.launch.settings import Settings
 
@@ -116,7 +117,7 @@ def _accuracy(settings: Settings, fresh: bool) -> float:
         return float(json.loads(path.read_text())["accuracy"])
     accuracy = _trained(settings)
     KEPT.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**what, "accuracy": accuracy}) + "\n")
+    write_json(path, {**what, "accuracy": accuracy})
     return accuracy
 
 

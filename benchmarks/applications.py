@@ -25,6 +25,7 @@ from rich.console import Console
 from benchmarks.applications_table import draw, legend, table
 from garfield.apps import APPS
 from garfield.core.errors import GarfieldError, MissingDependency
+from garfield.core.files import write_json
 from garfield.launch.settings import NONE, Settings
 
 QUESTION = "Which application learns under which attack, and what does it cost?"
@@ -115,16 +116,14 @@ class Kept:
             found: dict[str, Any] = make(settings)
         took = time.perf_counter() - began
         self._console.print(f"{settings.app}, {settings.worker_attack} ({kind}): {took:.0f} s")
-        partial = path.with_suffix(".part")
-        partial.write_text(json.dumps({"settings": used, "found": found}, indent=1))
-        partial.replace(path)
+        write_json(path, {"settings": used, "found": found})
         return found
 
 
 def simulated(settings: Settings) -> dict[str, Any]:
     """Accuracy, its curve, and bytes, on a virtual clock."""
-    from garfield.launch.frameworks import use_threads
     from garfield.launch.simulate import simulate
+    from garfield.runs.threads import use_threads
 
     use_threads(1, settings.frameworks)
     events: list[Any] = []

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from garfield.transport.contract import Key, Ready, Replies, all_of
-from garfield.transport.grpc_transport import GrpcTransport
+from garfield.transport.datagrams.links import LossyLinks
+from garfield.transport.datagrams.transport import LossyTransport
+from garfield.transport.grpc.transport import GrpcTransport
 from garfield.transport.identity import Peer
-from garfield.transport.lossy_links import LossyLinks
-from garfield.transport.lossy_transport import LossyTransport
 
 LONGEST_S = 60.0  # for one round
 

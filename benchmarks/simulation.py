@@ -79,8 +79,8 @@ def _ours(n: int, rule: str, steps: int) -> list[float]:
     import torch
 
     from garfield.kernels import set_threads
-    from garfield.launch.heap import keep_heap
     from garfield.launch.simulate import simulate
+    from garfield.runs.heap import keep_heap
 
     cores = len(os.sched_getaffinity(0))
     keep_heap()  # as `garfield train --simulate` does

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from garfield.core.frameworks import tensorflow
-from garfield.launch.frameworks import use_threads
 from garfield.models import MODELS, build_in_keras
+from garfield.runs.threads import use_threads
 
 Batch = tuple[Any, Any]
 

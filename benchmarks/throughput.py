@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import ddp
+from garfield.core.events import Event
 from garfield.launch.child import Started
-from garfield.launch.events import Event
 from garfield.launch.links import Kind
 from garfield.launch.processes import Processes
 from garfield.launch.settings import Settings

@@ -29,7 +29,7 @@ from garfield.launch.links import Kind, Link, link
 from garfield.models import MODELS
 from garfield.nodes.outbox import Outbox
 from garfield.transport.contract import Key, first
-from garfield.transport.grpc_transport import GrpcTransport
+from garfield.transport.grpc.transport import GrpcTransport
 from garfield.transport.identity import Peer
 
 QUESTION = "How long does a vector take from process to process, beside gloo?"

@@ -22,7 +22,7 @@ gradients may be anything, not for peers that fall silent.
 """
 
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -33,9 +33,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from garfield.core.errors import ConfigError
-from garfield.core.registry import Parameters
 from garfield.gars import Explained, Rule, init
-from garfield.preaggregation import Stage
 
 SEED_BITS = 62
 
@@ -62,7 +60,7 @@ class RobustHook:
         self.last: Explained | None = None
         """Of the last step: trusted, left_out and set_aside are ranks."""
         self._rows = rows
-        self._draws = _draws(rule)
+        self._draws = rule.draws
         self._sent: list[_Sent] = []
 
     def take(self, bucket: Any) -> "Future[Tensor]":
@@ -91,7 +89,7 @@ class RobustHook:
         for sent in self._sent:
             sent.work.wait()
         rows = self._rows[:, : self._sent[-1].columns.stop]
-        rule = _seeded(self.rule, self._common_seed()) if self._draws else self.rule
+        rule = self.rule.seeded(self._common_seed()) if self._draws else self.rule
         self.last = rule(rows, self.f, explain=True)
         vector: Any = self.last.vector
         for sent in self._sent:
@@ -163,20 +161,3 @@ def _empty_rows(ddp: DistributedDataParallel, n: int) -> Tensor:
     dtype = reduce(torch.promote_types, (parameter.dtype for _, parameter in named))
     d = sum(parameter.numel() for _, parameter in named)
     return torch.empty(n, d, dtype=dtype, device=next(iter(devices)))
-
-
-def _takes_seed(part: Rule | Stage) -> bool:
-    """It draws at random, and nobody has fixed how."""
-    known = Parameters(part.name, part.function, frozenset({"f"})).defaults
-    return "seed" in known and part.params.get("seed") is None
-
-
-def _draws(rule: Rule) -> bool:
-    return _takes_seed(rule) or any(map(_takes_seed, rule.stages))
-
-
-def _seeded(rule: Rule, seed: int) -> Rule:
-    """The same rule; whatever in it draws at random, does so from this seed."""
-    stages = tuple(s.bind(seed=seed) if _takes_seed(s) else s for s in rule.stages)
-    rule = replace(rule, stages=stages)
-    return rule.bind(seed=seed) if _takes_seed(rule) else rule

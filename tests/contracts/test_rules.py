@@ -15,7 +15,6 @@ RULES = tuple(GARS)
 CHAINS = ("nnm+multi-krum", "nnm+median", "arc+geometric-median", "clipping(tau=2.5)+mda")
 ROBUST = tuple(name for name in RULES if GARS[name].robust)
 POISON = (np.nan, np.inf, -np.inf, 1e30, -1e30, 3e38, -3e38)
-WITHOUT_SEED = {"dnc": "dnc(seed=7)"}
 
 every_rule = pytest.mark.parametrize("name", RULES)
 every_robust_rule = pytest.mark.parametrize("name", [*ROBUST, *CHAINS])
@@ -24,7 +23,7 @@ every_rule_and_chain = pytest.mark.parametrize("name", [*RULES, *CHAINS])
 
 def rule(name):
     """With its randomness fixed."""
-    return parse(WITHOUT_SEED.get(name, name))
+    return parse(name).seeded(7)
 
 
 def spread_out(n, d, seed=0, dtype=np.float32):

@@ -11,12 +11,12 @@ import pytest
 from garfield.core.errors import GarfieldError
 from garfield.transport.certs import load, make
 from garfield.transport.contract import NOT_NEEDED, Gone, Key, NotYet, Ready, all_of, first
+from garfield.transport.datagrams.links import LossyLinks
+from garfield.transport.datagrams.transport import LossyTransport
+from garfield.transport.datagrams.wrapper import LossyWrapper
 from garfield.transport.faults import Faults, LinkFault
-from garfield.transport.grpc_transport import GrpcTransport
+from garfield.transport.grpc.transport import GrpcTransport
 from garfield.transport.identity import Peer
-from garfield.transport.lossy_links import LossyLinks
-from garfield.transport.lossy_transport import LossyTransport
-from garfield.transport.lossy_wrapper import LossyWrapper
 from garfield.transport.simulated import Simulation
 
 NAMES = tuple(f"worker-{i}" for i in range(6))

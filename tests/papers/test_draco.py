@@ -15,7 +15,7 @@ from garfield.attacks import ATTACKS
 from garfield.coding import CODES, make_code
 from garfield.core.errors import BoundError, ConfigError, DecodingError
 from garfield.gars import GARS
-from garfield.launch.checkpoint import Keeping
+from garfield.launch.server_checkpoints import Keeping
 from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
 from garfield.nodes.byzantine import BEHAVIOURS, LyingOutbox, parse_plan

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from garfield.core.errors import ConfigError, GarfieldError, UnknownName
-from garfield.launch.checkpoint import Keeping, saved
 from garfield.launch.child import Started
 from garfield.launch.processes import Fault, NodeFailed, Processes
+from garfield.launch.server_checkpoints import Keeping, saved
 from garfield.launch.settings import Settings
 from garfield.nodes.outbox import Outbox
 from garfield.transport.collectives import CollectiveTransport

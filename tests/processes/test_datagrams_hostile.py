@@ -15,13 +15,13 @@ import pytest
 
 from garfield.core.errors import ConfigError
 from garfield.transport.contract import Key, NotYet, Ready, all_of
-from garfield.transport.datagram_client import Transfer
-from garfield.transport.datagram_client import _connect as connect
-from garfield.transport.datagram_server import DatagramServer
-from garfield.transport.datagrams import HOST_BLOCK, LARGEST, Offer, Seal, Window
+from garfield.transport.datagrams.client import Transfer
+from garfield.transport.datagrams.client import _connect as connect
+from garfield.transport.datagrams.links import TRIES, LossyLinks
+from garfield.transport.datagrams.packets import HOST_BLOCK, LARGEST, Offer, Seal, Window
+from garfield.transport.datagrams.server import DatagramServer
+from garfield.transport.datagrams.transport import LossyTransport
 from garfield.transport.identity import Peer
-from garfield.transport.lossy_links import TRIES, LossyLinks
-from garfield.transport.lossy_transport import LossyTransport
 
 LINKS = LossyLinks(frozenset(["w"]), frozenset(["s"]))
 KEY = Key("gradient", 4)
@@ -348,7 +348,7 @@ def test_a_worker_that_offers_datagrams_to_who_did_not_ask_for_them_is_not_follo
 async def _offered(worker, asker, answer, request, header, call):
     from dataclasses import replace
 
-    from garfield.transport.wire import Flag
+    from garfield.transport.grpc.wire import Flag
 
     await call.write(replace(header, flags=Flag.DATAGRAMS).encode())
     return True

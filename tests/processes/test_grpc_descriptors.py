@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from garfield.core.errors import ConfigError
-from garfield.transport import descriptors, memfd, wire
 from garfield.transport.contract import Key, Ready, first
-from garfield.transport.grpc_transport import GrpcTransport
+from garfield.transport.grpc import wire
+from garfield.transport.grpc.transport import GrpcTransport
 from garfield.transport.identity import Peer
+from garfield.transport.same_host import descriptors, memfd
 
 LENGTH = 300_000  # more than a chunk: worth a descriptor
 ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE

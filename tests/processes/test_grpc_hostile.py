@@ -22,11 +22,11 @@ import numpy as np
 import pytest
 
 from garfield.core.errors import ConfigError
-from garfield.transport import wire
 from garfield.transport.certs import load, make
 from garfield.transport.contract import Key, NotYet, Ready, first
-from garfield.transport.grpc_options import METHOD, NAME_KEY, aio, grpc
-from garfield.transport.grpc_transport import GrpcTransport
+from garfield.transport.grpc import wire
+from garfield.transport.grpc.options import METHOD, NAME_KEY, aio, grpc
+from garfield.transport.grpc.transport import GrpcTransport
 from garfield.transport.identity import Peer
 
 LENGTH = 1_000_000  # four chunks

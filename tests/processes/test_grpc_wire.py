@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from garfield.core.errors import ConfigError
-from garfield.transport import wire
 from garfield.transport.contract import Key
+from garfield.transport.grpc import wire
 
 keys = st.builds(
     Key,

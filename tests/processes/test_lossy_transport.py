@@ -15,11 +15,11 @@ import pytest
 
 from garfield.transport.certs import load, make
 from garfield.transport.contract import Holes, Key, Ready, all_of
-from garfield.transport.datagrams import HOST_BLOCK, blocks_of
+from garfield.transport.datagrams.links import FILLS, LossyLinks
+from garfield.transport.datagrams.packets import HOST_BLOCK, blocks_of
+from garfield.transport.datagrams.transport import LossyTransport
+from garfield.transport.datagrams.wrapper import LossyWrapper
 from garfield.transport.identity import Peer
-from garfield.transport.lossy_links import FILLS, LossyLinks
-from garfield.transport.lossy_transport import LossyTransport
-from garfield.transport.lossy_wrapper import LossyWrapper
 from garfield.transport.simulated import Simulation
 
 NAMES = ("server-0", "worker-0", "worker-1", "worker-2", "worker-3")

@@ -4,8 +4,8 @@ import pytest
 
 from garfield.launch.processes import Fault, Processes
 from garfield.launch.settings import Settings
-from garfield.launch.training import cast
-from garfield.report.story import read
+from garfield.launch.training import roster_of
+from garfield.report.run_history import read_history
 from garfield.report.summary import summarise
 
 BASE = Settings(
@@ -40,7 +40,7 @@ def test_liubei_learns_over_tls_with_liars_on_both_sides_and_reports_what_its_fi
         app="liubei", workers=7, byzantine_workers=1, worker_attack="reverse", servers=4,
         byzantine_servers=1, server_attack="random", learning_rate=0.5, gather_every=4,
     )  # fmt: skip
-    summary = summarise(read(run(settings, by="tls"), cast(settings)))
+    summary = summarise(read_history(run(settings, by="tls"), roster_of(settings)))
     assert summary["steps"] == 40
     assert summary["accuracy"] > 0.8
     filters = summary["filters"]

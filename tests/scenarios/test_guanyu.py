@@ -3,7 +3,7 @@
 import pytest
 
 from garfield.core.errors import BoundError, ConfigError
-from garfield.launch.checkpoint import Keeping
+from garfield.launch.server_checkpoints import Keeping
 from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
 from tests.network_record import recorded

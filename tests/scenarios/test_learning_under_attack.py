@@ -143,13 +143,13 @@ def test_averaging_with_worker_momentum_is_sgd_with_momentum():
     """Plain SGD with momentum on the mean of all batches, written out, ends at the same model."""
     import torch
 
-    from garfield.launch.assemble import Factory, torch_adapter
+    from garfield.launch.assemble import Factory, new_adapter
 
     settings = SMALL.updated(app="vanilla", workers=3, steps=8)
     [mine] = models(settings)
     factory = Factory(settings, lambda optimizer: None, {})
     shares = [factory._batches(name, name) for name in settings.worker_names]
-    adapter = torch_adapter(settings, optimizer=False)
+    adapter = new_adapter(settings, "torch", optimizer=False)
     optimizer = torch.optim.SGD(adapter.module.parameters(), lr=0.05, momentum=0.9)
     for step in range(8):
         gradients = np.empty((3, adapter.size), np.float32)

@@ -16,7 +16,7 @@ from garfield.core.errors import GarfieldError, QuorumError
 from garfield.nodes.node import Node, Waits
 from garfield.transport.contract import NOT_NEEDED, Key
 from garfield.transport.faults import Faults, LinkFault, cut_off, partition
-from garfield.transport.grpc_transport import GrpcTransport
+from garfield.transport.grpc.transport import GrpcTransport
 from garfield.transport.identity import Peer
 from garfield.transport.simulated import Simulation
 

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 
 from garfield.core.errors import ConfigError, UnknownName
-from garfield.launch.checkpoint import Keeping
+from garfield.launch.server_checkpoints import Keeping
 from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
 from tests.command import invoke

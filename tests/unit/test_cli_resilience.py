@@ -31,8 +31,8 @@ def test_averaging_lands_far_away_where_the_median_stays_near(told):
     assert _error(told, "nnm+trimmed-mean", "reverse") < 1
 
 
-def test_the_json_is_valid_and_says_nan_in_words(told):
-    assert _error(told, "average", "nan") == "nan"
+def test_the_json_is_valid_and_nan_is_null(told):
+    assert _error(told, "average", "nan") is None
     assert _error(told, "median", "nan") < 1
 
 
@@ -47,7 +47,7 @@ def test_a_rule_with_too_few_rows_is_listed_with_what_it_needs(told):
 
 
 def test_numbers_and_words_come_along(told):
-    assert (told["n"], told["f"], told["d"], told["rounds"], told["seed"]) == (7, 2, 80_202, 1, 0)
+    assert (told["n"], told["f"], told["d"], told["rounds"], told["seed"]) == (7, 2, 79_510, 1, 0)
     assert "in 2 of 3 attacks" in told["findings"][0]
 
 

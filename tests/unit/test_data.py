@@ -8,7 +8,7 @@ import pytest
 
 from garfield.core.errors import InputError
 from garfield.data import fashion_small
-from garfield.data.make_subset import make_subset
+from tools.make_subset import make_subset
 
 
 def _write_idx(path, array):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from garfield.transport import datagrams
-from garfield.transport.datagram_server import caller
-from garfield.transport.datagrams import Offer, Seal, Window, blocks_of, most_at_once
-from garfield.transport.wire import WireError
+from garfield.transport.datagrams import packets
+from garfield.transport.datagrams.packets import Offer, Seal, Window, blocks_of, most_at_once
+from garfield.transport.datagrams.server import caller
+from garfield.transport.grpc.wire import WireError
 
 SESSION, KEY = b"session-", b"sixteen secret b"
 SEAL = Seal(SESSION, KEY)
@@ -17,7 +17,7 @@ def test_blocks_and_requests_survive_the_way():
     request = SEAL.request(3, Window(16, 8))
     assert SEAL.open_request(memoryview(request)) == (3, Window(16, 8))
     assert len(request) < 64  # no lever for whoever wants much for little
-    assert datagrams.session_of(memoryview(request)) == SESSION
+    assert packets.session_of(memoryview(request)) == SESSION
 
 
 def test_a_datagram_that_was_changed_anywhere_is_none():
@@ -55,11 +55,11 @@ def test_no_nonce_seals_two_texts():
 
 
 def test_an_offer_survives_and_a_wrong_one_is_refused():
-    offer = Offer(SESSION, KEY, 7000, datagrams.HOST_BLOCK)
+    offer = Offer(SESSION, KEY, 7000, packets.HOST_BLOCK)
     assert Offer.decode(offer.encode()) == offer
     wrong = [
         b"", b"x" * 34, offer.encode()[:-1], offer.encode() + b"x", None,
-        Offer(SESSION, KEY, 0, datagrams.HOST_BLOCK).encode(),
+        Offer(SESSION, KEY, 0, packets.HOST_BLOCK).encode(),
         *(Offer(SESSION, KEY, 7000, block).encode() for block in (0, 1, 2**31)),
     ]  # fmt: skip
     for message in wrong:
@@ -67,14 +67,14 @@ def test_an_offer_survives_and_a_wrong_one_is_refused():
             Offer.decode(message)
 
 
-@pytest.mark.parametrize("block", [datagrams.HOST_BLOCK, datagrams.NET_BLOCK])
+@pytest.mark.parametrize("block", [packets.HOST_BLOCK, packets.NET_BLOCK])
 def test_a_window_fits_a_socket_s_buffer_and_a_block_its_datagram(block):
     sealed = SEAL.block(0, memoryview(bytes(4 * block)))
-    assert len(sealed) <= datagrams.LARGEST
+    assert len(sealed) <= packets.LARGEST
     assert most_at_once(block) * len(sealed) < 70_000
     assert blocks_of(10 * block, block) == 10
     assert blocks_of(10 * block + 1, block) == 11
-    if block == datagrams.NET_BLOCK:
+    if block == packets.NET_BLOCK:
         assert len(sealed) + 48 <= 1500  # with the headers of IPv6 and UDP
 
 

@@ -17,9 +17,9 @@ import pytest
 from garfield.core.errors import ConfigError, InputError, UnknownName
 from garfield.data import DATASETS, Dataset, Source, digits, fashion_small, load
 from garfield.data.download import fetch
-from garfield.data.make_digits import split_digits
 from garfield.data.sources import DOWNLOADS, Download, Piece
 from garfield.data.stored import data_directory
+from tools.make_digits import split_digits
 
 RNG = np.random.default_rng(0)
 TRAIN, TEST = 6, 4

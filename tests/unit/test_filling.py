@@ -5,8 +5,8 @@ import pytest
 
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.transport.contract import Holes, Key
-from garfield.transport.filling import Filler
-from garfield.transport.lossy_links import FILLS, Counts, LossyLinks
+from garfield.transport.datagrams.filling import Filler
+from garfield.transport.datagrams.links import FILLS, Counts, LossyLinks
 
 BLOCK = 100
 LENGTH = 950  # the last block is half as long

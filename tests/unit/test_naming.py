@@ -44,6 +44,15 @@ def test_fresh_buckets_are_drawn_every_time_unless_seeded():
     assert len({seeded(ROWS, f=1).tobytes() for _ in range(5)}) == 1
 
 
+def test_one_call_seeds_every_part_of_a_rule_that_draws_and_leaves_a_fixed_seed_alone():
+    rule = parse("bucketing+bucketing(seed=5)+dnc")
+    assert rule.draws
+    seeded = rule.seeded(3)
+    assert [part.params["seed"] for part in (*seeded.stages, seeded)] == [3, 5, 3]
+    assert not seeded.draws
+    assert parse("nnm+median").seeded(3) == parse("nnm+median")
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

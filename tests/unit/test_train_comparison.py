@@ -3,7 +3,7 @@
 import pytest
 
 from garfield.report.comparison import Entry, draw, sentences, table
-from garfield.report.story import Point
+from garfield.report.run_history import Point
 
 
 def entry(label, rule, accuracy, liars=2, diverged=None, steps=10):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from garfield.core.errors import ConfigError
-from garfield.launch import checkpoint
-from garfield.launch.checkpoint import Keeping
+from garfield.launch import server_checkpoints
+from garfield.launch.server_checkpoints import Keeping
 from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
 from tests.command import invoke
@@ -72,7 +72,7 @@ def test_only_the_last_two_are_kept_and_nothing_half_written(tmp_path):
 
 def test_a_server_without_a_file_starts_from_the_first_honest_one(tmp_path):
     for name, step in (("server-0", 4), ("server-0", 6), ("server-1", 6), ("server-2", 4)):
-        checkpoint.save(tmp_path, name, step, np.zeros(3, np.float32), {})
+        server_checkpoints.save(tmp_path, name, step, np.zeros(3, np.float32), {})
     servers = ["server-0", "server-1", "server-2"]
     found = Keeping(tmp_path).resumed(servers, servers)
     assert found.step == 6
@@ -82,9 +82,9 @@ def test_a_server_without_a_file_starts_from_the_first_honest_one(tmp_path):
 
 
 def test_names_that_begin_alike_are_not_mixed_up(tmp_path):
-    checkpoint.save(tmp_path, "server-0", 3, np.zeros(3, np.float32), {})
-    checkpoint.save(tmp_path, "server-0-1", 9, np.zeros(3, np.float32), {})
-    assert list(checkpoint.saved(tmp_path, "server-0")) == [3]
+    server_checkpoints.save(tmp_path, "server-0", 3, np.zeros(3, np.float32), {})
+    server_checkpoints.save(tmp_path, "server-0-1", 9, np.zeros(3, np.float32), {})
+    assert list(server_checkpoints.saved(tmp_path, "server-0")) == [3]
 
 
 def test_optimizer_state_comes_back(tmp_path):
@@ -102,8 +102,8 @@ def test_optimizer_state_comes_back(tmp_path):
     old.model.step(np.ones(8, np.float32))
     vector = np.empty(8, np.float32)
     old.model.read(vector)
-    checkpoint.save(tmp_path, "server-0", 1, vector, old.model.state())
-    checkpoint.load(checkpoint.saved(tmp_path, "server-0")[1], new)
+    server_checkpoints.save(tmp_path, "server-0", 1, vector, old.model.state())
+    server_checkpoints.load(server_checkpoints.saved(tmp_path, "server-0")[1], new)
     for holder in (old, new):
         holder.model.step(np.full(8, 2.0, np.float32))
     both = [models({"x": holder})["x"] for holder in (old, new)]
@@ -113,7 +113,7 @@ def test_optimizer_state_comes_back(tmp_path):
 
 def test_a_checkpoint_of_another_model_or_a_damaged_one_is_refused(tmp_path):
     keeping = Keeping(tmp_path, 3, {"server-0": tmp_path / "server-0-00000003.npz"})
-    checkpoint.save(tmp_path, "server-0", 3, np.zeros(3, np.float32), {})
+    server_checkpoints.save(tmp_path, "server-0", 3, np.zeros(3, np.float32), {})
     with pytest.raises(ConfigError, match="holds a model of 3 numbers"):
         simulate(TINY, ignore, keeping=keeping)
     keeping.files["server-0"].write_bytes(b"nonsense")

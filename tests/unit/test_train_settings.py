@@ -9,7 +9,7 @@ from garfield.core.errors import ConfigError
 from garfield.data import load
 from garfield.launch.assemble import evaluation_batches
 from garfield.launch.settings import Settings, all_settings, read_toml
-from garfield.report.run_directory import as_toml
+from garfield.runs.run_directory import as_toml
 from tests.command import invoke
 
 TINY = ("--model", "digits_mlp", "--data", "digits", "--workers", "3", "--simulate")

@@ -8,12 +8,12 @@ from rich.console import Console
 
 from garfield.report import plots
 from garfield.report.live import Status, counted, line
-from garfield.report.run_directory import RunDirectory
-from garfield.report.story import Cast, read, standing
+from garfield.report.run_history import Roster, read_history, standing
 from garfield.report.summary import summarise
 from garfield.report.summary_table import summary_table
+from garfield.runs.run_directory import RunDirectory
 
-CAST = Cast(["server-0", "server-1"], ["worker-0", "worker-1", "worker-2"], ["worker-2"])
+ROSTER = Roster(["server-0", "server-1"], ["worker-0", "worker-1", "worker-2"], ["worker-2"])
 
 
 def step(number, time_s, node="server-0", **more):
@@ -34,7 +34,7 @@ def worker(name, computed, compute_s):
 def test_rates_breakdown_and_traffic():
     events = [step(1, 1.0), step(2, 2.0), step(3, 3.0), step(4, 4.0, accuracy=0.5, loss=1.5)]
     events += [worker("worker-0", 4, 0.4), worker("worker-1", 4, 1.2)]
-    found = summarise(read(events, CAST))
+    found = summarise(read_history(events, ROSTER))
     assert (found["steps"], found["accuracy"], found["loss"]) == (4, 0.5, 1.5)
     assert found["updates_per_s"] == 1.0
     assert found["batches_per_s"] == 3.0
@@ -47,9 +47,9 @@ def test_rates_breakdown_and_traffic():
 def test_a_resumed_run_adds_up_and_forgets_what_was_done_again():
     first = [step(1, 1.0), step(2, 2.0, accuracy=0.2), step(3, 9.0, accuracy=0.9)]
     again = [{"event": "resumed", "step": 2}, step(3, 1.0, accuracy=0.3), step(4, 2.0)]
-    story = read([*first, *again], CAST)
-    assert [(p.step, p.time_s, p.accuracy) for p in story.curve] == [(2, 2.0, 0.2), (3, 3.0, 0.3)]
-    found = summarise(story)
+    history = read_history([*first, *again], ROSTER)
+    assert [(p.step, p.time_s, p.accuracy) for p in history.curve] == [(2, 2.0, 0.2), (3, 3.0, 0.3)]
+    found = summarise(history)
     assert found["time_s"] == 4.0
     assert found["updates_per_s"] == 1.0
     assert (found["steps"], found["resumed_at"]) == (4, [2])
@@ -63,7 +63,7 @@ def test_left_out_silent_and_lying_peers_are_told_apart():
         "server-1": {"gone, now 9": 1},
     }
     events = [step(n, n, faults=faults) for n in (1, 2, 3)]
-    found = summarise(read(events, CAST))
+    found = summarise(read_history(events, ROSTER))
     assert found["left_out"] == {"worker-2": 3}
     silent = {"no answer in 10 s": 2}
     lied = {"not finite": 3, "no answer in 10 s": 4}
@@ -81,7 +81,7 @@ def test_one_honest_witness_with_proof_is_enough():
     slow = {"worker-1": {"no answer in 10 s": 9}}
     proof = {"worker-1": {"sent 3 of 40 bytes": 1, "no answer in 10 s": 2}}
     events = [step(1, 1.0, faults=slow), step(1, 1.0, "server-1", faults=proof)]
-    liar = summarise(read(events, CAST))["liars"]["worker-1"]
+    liar = summarise(read_history(events, ROSTER))["liars"]["worker-1"]
     assert (liar["kind"], liar["times"]) == ("lied", 10)
     assert liar["witnesses"] == ["server-0", "server-1"]
 
@@ -90,7 +90,7 @@ def test_counts_of_a_resumed_run_add_up():
     faults = {"worker-1": {"not finite": 2}}
     events = [step(1, 1.0, faults=faults), {"event": "resumed", "step": 1}]
     events += [step(2, 1.0, faults=faults), step(3, 2.0, faults=faults)]
-    assert summarise(read(events, CAST))["liars"]["worker-1"]["times"] == 4
+    assert summarise(read_history(events, ROSTER))["liars"]["worker-1"]["times"] == 4
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_counts_of_a_resumed_run_add_up():
 )
 def test_only_what_no_honest_node_does_is_proof(reason, proof):
     events = [step(1, 1.0, faults={"worker-1": {reason: 1}})]
-    kind = summarise(read(events, CAST))["liars"]["worker-1"]["kind"]
+    kind = summarise(read_history(events, ROSTER))["liars"]["worker-1"]["kind"]
     assert kind == ("lied" if proof else "silent")
 
 
@@ -118,8 +118,8 @@ def test_gradients_of_a_model_that_diverged_prove_nothing():
     faults = {"worker-0": {"not finite": 1}}
     diverged = {"event": "diverged", "node": "server-0", "step": 2, "error": "diverged"}
     events = [step(1, 1.0, faults=faults)]
-    assert summarise(read(events, CAST))["liars"]["worker-0"]["kind"] == "lied"
-    found = summarise(read([*events, diverged], CAST))["liars"]["worker-0"]
+    assert summarise(read_history(events, ROSTER))["liars"]["worker-0"]["kind"] == "lied"
+    found = summarise(read_history([*events, diverged], ROSTER))["liars"]["worker-0"]
     assert found["kind"] == "silent"
 
 
@@ -127,17 +127,17 @@ def test_what_liars_and_strangers_say_of_others_is_not_believed():
     slander = {"faults": {"worker-0": {"not finite": 9}}}
     events = [step(1, 1.0), {**worker("worker-2", 1, 0.1), **slander}]
     events += [{**worker("worker-9", 1, 0.1), **slander}]
-    assert summarise(read(events, CAST))["liars"] == {}
+    assert summarise(read_history(events, ROSTER))["liars"] == {}
 
 
 def test_the_server_that_came_farthest_tells_the_story():
     events = [step(1, 1.0, accuracy=0.1), step(1, 1.0, "server-1"), step(2, 2.0, "server-1")]
-    found = summarise(read([*events, step(3, 3.0, "server-1", accuracy=0.7)], CAST))
+    found = summarise(read_history([*events, step(3, 3.0, "server-1", accuracy=0.7)], ROSTER))
     assert (found["steps"], found["accuracy"]) == (3, 0.7)
 
 
 def test_a_run_that_never_took_a_step_can_be_summed_up():
-    found = summarise(read([], CAST))
+    found = summarise(read_history([], ROSTER))
     assert (found["steps"], found["accuracy"], found["updates_per_s"]) == (0, None, None)
 
 
@@ -168,17 +168,17 @@ def test_metrics_are_valid_json_whatever_the_loss(tmp_path):
 
 def test_the_pictures_are_drawn_for_long_runs_too(tmp_path):
     events = [step(n, n / 10, accuracy=n / 1000) for n in range(1, 700)]
-    drawn = plots.draw_all(read(events, CAST), "a run", tmp_path)
+    drawn = plots.draw_all(read_history(events, ROSTER), "a run", tmp_path)
     assert [path.name for path in drawn] == ["accuracy.png", "breakdown.png", "trust.png"]
     assert all(path.stat().st_size > 5_000 for path in drawn)
 
 
 def test_nothing_is_drawn_of_nothing(tmp_path):
-    assert plots.draw_all(read([], CAST), "a run", tmp_path) == []
+    assert plots.draw_all(read_history([], ROSTER), "a run", tmp_path) == []
 
 
 def test_the_line_of_an_evaluation():
-    status = Status(CAST, total=10)
+    status = Status(ROSTER, total=10)
     assert not status.take(step(1, 1.0))
     silent = {"trusted": ["worker-0"], "silent": {"worker-1": "connection refused"}}
     assert status.take(step(2, 1.5, accuracy=0.25, loss=2.0, **silent))
@@ -197,7 +197,7 @@ def test_many_names_are_cut_short():
 
 def test_the_final_table_names_liars_with_counts_and_reasons():
     faults = {"worker-1": {"not finite": 3, "no answer in 10 s": 4}, "worker-0": {"too slow": 2}}
-    summary = summarise(read([step(1, 1.0, faults=faults)], CAST))
+    summary = summarise(read_history([step(1, 1.0, faults=faults)], ROSTER))
     out = Console(width=120, file=io.StringIO())
     out.print(summary_table({**summary, "total_steps": 1, "excluded": ["worker-9"]}))
     rows = {row.split()[0]: row for row in out.file.getvalue().splitlines() if row.strip()}

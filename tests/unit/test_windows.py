@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from garfield.transport.datagrams import Window
-from garfield.transport.lossy_links import TRIES
-from garfield.transport.windows import IN_FLIGHT, Windows, missing_after, partition
+from garfield.transport.datagrams.links import TRIES
+from garfield.transport.datagrams.packets import Window
+from garfield.transport.datagrams.windows import IN_FLIGHT, Windows, missing_after, partition
 
 RTT_S = 0.002
 

@@ -8,6 +8,7 @@ have the same layout, the tail being the buffers after the forward pass.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +17,17 @@ import numpy.typing as npt
 FlatVector = npt.NDArray[np.float32]
 Batch = tuple[Any, Any]
 """Inputs and targets, as the framework takes them."""
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Stochastic gradient descent, as a server of any framework runs it."""
+
+    learning_rate: float
+    learning_rate_decay: float = 0.0
+    """Step t has the rate learning_rate / (1 + learning_rate_decay · t)."""
+    momentum: float = 0.0
+    weight_decay: float = 0.0
 
 
 class Adapter(Protocol):

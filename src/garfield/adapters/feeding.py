@@ -45,6 +45,21 @@ def pieces(data: Any) -> Iterable[Batch]:
     return [(inputs[at : at + TESTED_AT_ONCE], targets[at : at + TESTED_AT_ONCE]) for at in cuts]
 
 
+def share(data: Any, rank: int, n: int) -> Any:
+    """One of n parts, equally long, of an array, a tensor or a data set of either framework."""
+    length = len(data) // n
+    if not length:
+        raise InputError(f"{len(data)} samples are too few for {n} peers.")
+    if _is_dataset(data):
+        return data.shard(n, rank).take(length)
+    picked = range(rank, n * length, n)
+    if hasattr(data, "shape"):
+        return data[picked.start : picked.stop : picked.step]
+    from torch.utils.data import Subset
+
+    return Subset(data, picked)
+
+
 class _Endless:
     """A loader, begun again whenever it ends."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from garfield.adapters.contract import Batch, FlatVector
+from garfield.adapters.contract import SGD, Batch, FlatVector
 from garfield.adapters.tensorflow_layout import (
     Layout,
     Part,
@@ -65,6 +65,20 @@ class TensorFlowAdapter:
         self._differentiate = tf.function(self._gradients, reduce_retracing=True)
         self._judge = tf.function(self._judged, reduce_retracing=True)
         self._apply = tf.function(self._applied)
+
+    @classmethod
+    def with_sgd(cls, model: Any, sgd: SGD) -> TensorFlowAdapter:
+        """The model, trained by that descent.
+
+        Without momentum, Keras' weight decay (w ← w − rate · λ · w) is that of torch; with it,
+        decay and past rates stay out of Keras' velocity, but not of torch's.
+        """
+        rate, decay = sgd.learning_rate, sgd.learning_rate_decay
+        optimizer = tf.keras.optimizers.SGD(
+            rate, momentum=sgd.momentum, weight_decay=sgd.weight_decay or None
+        )
+        scheduler = (lambda step: rate / (1 + decay * step)) if decay else None
+        return cls(model, optimizer=optimizer, scheduler=scheduler)
 
     @property
     def layout(self) -> list[tuple[str, tuple[int, ...]]]:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from garfield.adapters.contract import Batch, FlatVector
+from garfield.adapters.contract import SGD, Batch, FlatVector
 from garfield.core.errors import ConfigError
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -43,6 +43,20 @@ class TorchAdapter:
         self._flat = torch.empty(self.size, device=self.device)
         self._laid_grad: Tensor | None = None
         self._lay_out()
+
+    @classmethod
+    def with_sgd(cls, module: nn.Module, sgd: SGD) -> TorchAdapter:
+        """The module, trained by that descent."""
+        optimizer = torch.optim.SGD(
+            module.parameters(), lr=sgd.learning_rate, momentum=sgd.momentum,
+            weight_decay=sgd.weight_decay,
+        )  # fmt: skip
+        if not sgd.learning_rate_decay:
+            return cls(module, optimizer=optimizer)
+        decreasing = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: 1 / (1 + sgd.learning_rate_decay * step)
+        )
+        return cls(module, optimizer=optimizer, scheduler=decreasing)
 
     @property
     def layout(self) -> list[tuple[str, tuple[int, ...]]]:

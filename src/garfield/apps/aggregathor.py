@@ -8,9 +8,9 @@ averaged, 1 ≤ m ≤ n − f − 2) and Bulyan (n ≥ 4f + 3, m ≤ n − 2f �
 may be named too, as the authors compare with the median and plain averaging.
 
 What is its own is the transport: the first `lossy_workers` workers send their
-gradients by UDP, where datagrams are lost (`garfield.transport.lossy_transport`),
+gradients by UDP, where datagrams are lost (`garfield.transport.datagrams.transport`),
 and what is missing when the round's time is up is filled by the policy `fill`
-(`garfield.transport.filling`); with `lossy_models` the model reaches them so
+(`garfield.transport.datagrams.filling`); with `lossy_models` the model reaches them so
 too. The texts are short here, and this was assumed:
 
 - The poster fills with random values and says no more. A row so filled is not
@@ -38,7 +38,7 @@ from garfield.core.errors import BoundError, ConfigError
 from garfield.core.types import Flags
 from garfield.gars import GARS, Rule
 from garfield.nodes.server import Server
-from garfield.transport.lossy_links import LossyLinks
+from garfield.transport.datagrams.links import LossyLinks
 
 
 def _check(numbers: Numbers, gar: Rule, model_gar: Rule, options: Options) -> None:

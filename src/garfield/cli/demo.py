@@ -16,11 +16,11 @@ from garfield.cli.shared import (
     print_json,
     print_note,
 )
-from garfield.cli.train import default_directory, view_of
+from garfield.cli.train import default_directory, display_of
 
 if TYPE_CHECKING:
     from garfield.launch.settings import Settings
-    from garfield.launch.training import Ended
+    from garfield.launch.training import RunResult
     from garfield.report.comparison import Entry
 
 STEPS = 100
@@ -46,7 +46,7 @@ def demo(
     Each run is ten processes on this machine: a server and nine workers, two of which lie.
     """
     from garfield.launch.training import prepare, train
-    from garfield.report.run_directory import RunDirectory
+    from garfield.runs.run_directory import RunDirectory
 
     runs = _runs(steps, attack, seed)
     for settings in runs.values():
@@ -56,13 +56,13 @@ def demo(
     entries: dict[str, Entry] = {}
     for number, (label, settings) in enumerate(runs.items(), start=1):
         directory = RunDirectory(root.path / label.replace(" ", "-"))
-        ended = train(settings, directory, view_of(settings, f"{number}/3 {label}"))
-        if ended.interrupted:
+        result = train(settings, directory, display_of(settings, f"{number}/3 {label}"))
+        if result.interrupted:
             return INTERRUPTED
-        if ended.failure and not ended.summary["diverged"]:
-            print_error(ended.failure)
+        if result.failure and not result.summary["diverged"]:
+            print_error(result.failure)
             return FAILED
-        entries[label] = _entry(label, settings, ended)
+        entries[label] = _entry(label, settings, result)
     _show(list(entries.values()), root.path, as_json)
     return None
 
@@ -79,12 +79,14 @@ def _runs(steps: int, attack: str, seed: int) -> dict[str, Settings]:
     return {"vanilla": calm, "vanilla attacked": attacked, "robust attacked": robust}
 
 
-def _entry(label: str, settings: Settings, ended: Ended) -> Entry:
+def _entry(label: str, settings: Settings, result: RunResult) -> Entry:
     from garfield.report.comparison import Entry
 
     rule = settings.gar if settings.application.robust else "averaging"
     attack = settings.worker_attack
-    return Entry(label, settings.byzantine_workers, attack, rule, ended.summary, ended.story.curve)
+    return Entry(
+        label, settings.byzantine_workers, attack, rule, result.summary, result.history.curve
+    )
 
 
 def _show(entries: list[Entry], path: Path, as_json: bool) -> None:

@@ -54,9 +54,9 @@ def node(
     is wrong.
     """
     from garfield.launch.cluster import read_cluster, run_node
-    from garfield.launch.frameworks import use_threads
-    from garfield.launch.heap import keep_heap
     from garfield.launch.node_record import Record
+    from garfield.runs.heap import keep_heap
+    from garfield.runs.threads import use_threads
 
     found = read_cluster(cluster)
     found.check_name(name)

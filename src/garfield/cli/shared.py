@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import sys
-from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
+
+from garfield.core.files import as_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,8 +53,8 @@ def progress() -> Progress:
 
 
 def print_json(value: Any) -> None:
-    """Valid JSON: what is not finite becomes a string, "nan" or "inf"."""
-    print_line(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+    """Print a value as it would stand in a file of JSON."""
+    print_line(as_json(value, indent=2))
 
 
 def print_line(text: str) -> None:
@@ -86,15 +85,3 @@ def names(texts: list[str]) -> list[str]:
         else:
             found[-1] += char
     return list(dict.fromkeys(name.strip() for name in found if name.strip()))
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

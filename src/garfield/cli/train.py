@@ -16,8 +16,8 @@ from garfield.cli.shared import AsJson, WholeNumber, console, print_error, print
 if TYPE_CHECKING:
     from garfield.core.config import Setting
     from garfield.launch.settings import Settings
-    from garfield.launch.training import Ended
-    from garfield.report.live import View
+    from garfield.launch.training import RunResult
+    from garfield.report.live import LiveDisplay
 
 
 def _all_settings() -> Iterable[Setting]:
@@ -57,7 +57,7 @@ def train(
     setting is wrong, 130 interrupted.
     """
     from garfield.launch.training import prepare, resumption, train
-    from garfield.report.run_directory import RunDirectory
+    from garfield.runs.run_directory import RunDirectory
 
     base = _base(config, resume)
     settings = prepare(base.updated(**given))
@@ -69,8 +69,8 @@ def train(
         directory = RunDirectory(resume)
         keeping = resumption(settings, directory, base)
     threads = threads or ((os.cpu_count() or 1) if settings.simulate else 1)
-    ended = train(settings, directory, view_of(settings), keeping=keeping, threads=threads)
-    return show(ended, directory.path, as_json)
+    result = train(settings, directory, display_of(settings), keeping=keeping, threads=threads)
+    return show(result, directory.path, as_json)
 
 
 def default_directory(what: str) -> Path:
@@ -80,36 +80,36 @@ def default_directory(what: str) -> Path:
     return Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{what}"
 
 
-def view_of(settings: Settings, title: str | None = None) -> View:
+def display_of(settings: Settings, title: str | None = None) -> LiveDisplay:
     """On standard error, so that standard output holds results only."""
     import time
 
     from rich.console import Console
 
-    from garfield.launch.training import cast
+    from garfield.launch.training import roster_of
     from garfield.launch.training import title as title_of
-    from garfield.report.live import Status, view
+    from garfield.report.live import Status, display_for
 
-    status = Status(cast(settings), settings.steps)
+    status = Status(roster_of(settings), settings.steps)
     err = Console(stderr=True, highlight=False)
-    return view(status, title or title_of(settings), err, time.monotonic)
+    return display_for(status, title or title_of(settings), err, time.monotonic)
 
 
-def show(ended: Ended, path: Path, as_json: bool) -> int:
+def show(result: RunResult, path: Path, as_json: bool) -> int:
     """Print the result; the exit code that goes with it."""
     from garfield.report.summary_table import summary_table
 
     if as_json:
-        print_json(ended.summary)
+        print_json(result.summary)
     else:
         out = console()
-        out.print(summary_table(ended.summary))
+        out.print(summary_table(result.summary))
         out.print(f"Kept in {path}/", soft_wrap=True)
-    if ended.failure:
-        print_error(ended.failure)
+    if result.failure:
+        print_error(result.failure)
         return FAILED
-    if ended.interrupted:
-        if ended.summary["steps"]:
+    if result.interrupted:
+        if result.summary["steps"]:
             print_note(f"Go on with: garfield train --resume {path}")
         return INTERRUPTED
     return DONE
@@ -119,7 +119,7 @@ def _base(config: Path | None, resume: Path | None) -> Settings:
     """Defaults, then what a file says: of the run that is resumed, or the one given."""
     from garfield.core.errors import ConfigError
     from garfield.launch.settings import Settings
-    from garfield.report.run_directory import RunDirectory
+    from garfield.runs.run_directory import RunDirectory
 
     if resume is None:
         return Settings() if config is None else _read(config)

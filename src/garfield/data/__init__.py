@@ -8,7 +8,7 @@ classes. Of each class, 200 training images come from the original training set
 and 50 test images from the original test set, drawn at random with seed 0 and
 shuffled. It is rebuilt, bit for bit up to the compressor's version, with
 
-    python -m garfield.data.make_subset IDX_DIR fashion-small.npz
+    python -m tools.make_subset IDX_DIR fashion-small.npz
 
 from the four original files (train-images-idx3-ubyte.gz and so on) of
 https://github.com/zalandoresearch/fashion-mnist; Debian carries them as
@@ -17,7 +17,7 @@ https://github.com/zalandoresearch/fashion-mnist; Debian carries them as
 `digits` is the set of 8×8 handwritten digits that scikit-learn carries (UCI
 repository, CC BY 4.0, see digits.LICENSE), rebuilt where that is installed with
 
-    python -m garfield.data.make_digits digits.npz
+    python -m tools.make_digits digits.npz
 
 `mnist`, `fashion` and `cifar10` are read from a data directory (`stored` says where
 and in which formats) and got there by `download.fetch`. Nothing is unpickled.

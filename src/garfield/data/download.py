@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from garfield.core.errors import ConfigError, InputError, UnknownName
+from garfield.core.files import replacing
 from garfield.data.catalogue import DATASETS
 from garfield.data.sources import DOWNLOADS, Download, Piece
 from garfield.data.stored import data_directory
@@ -109,9 +110,8 @@ def _write(root: Path, piece: Piece, content: IO[bytes], progress: Progress) -> 
     """Under another name until it has proved right: a file is there whole, or not at all."""
     path = root / piece.path
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     digest, done = hashlib.sha256(), 0
-    try:
+    with replacing(path) as partial:
         with partial.open("wb") as file:
             while chunk := content.read(min(_CHUNK, piece.size - done + 1)):
                 done += len(chunk)
@@ -125,9 +125,6 @@ def _write(root: Path, piece: Piece, content: IO[bytes], progress: Progress) -> 
                 f"{piece.path} should be {piece.size} bytes of sha256 {piece.sha256}, "
                 f"got {done} of {digest.hexdigest()}"
             )
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _is_right(root: Path, piece: Piece) -> bool:

@@ -19,7 +19,7 @@ from garfield.core.registry import Parameters, Registry
 from garfield.core.types import Indices, Vector
 from garfield.gars.choice import Choice, Explained
 from garfield.kernels import Kind, NonFinite, Rows, read
-from garfield.preaggregation import Stage
+from garfield.preaggregation.stage import Stage, takes_seed
 
 GARS: Registry[Rule] = Registry("a rule")
 
@@ -72,6 +72,17 @@ class Rule:
             scales=self.scales and all(stage.scales for stage in stages),
             translates=self.translates and all(stage.translates for stage in stages),
         )
+
+    @property
+    def draws(self) -> bool:
+        """Whether it, or one of its stages, draws at random, and no seed has fixed how."""
+        stages = any(stage.draws for stage in self.stages)
+        return stages or takes_seed(self.function, self.params)
+
+    def seeded(self, seed: int) -> Rule:
+        """The same rule; whatever in it draws at random, does so from this seed."""
+        rule = replace(self, stages=tuple(stage.seeded(seed) for stage in self.stages))
+        return rule.bind(seed=seed) if takes_seed(self.function, self.params) else rule
 
     # -- what it can bear ---------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from garfield.adapters.contract import Adapter, Batch
+from garfield.adapters.contract import SGD, Adapter, Batch
 from garfield.apps import Run
 from garfield.core.frameworks import require
 from garfield.data import Dataset, load
@@ -173,48 +173,30 @@ def settled(settings: Settings) -> Settings:
 
 def new_adapter(settings: Settings, framework: str, *, optimizer: bool) -> Adapter:
     """A fresh model, the same at every node of a framework, with plain SGD at a server."""
-    make = torch_adapter if framework == "torch" else tensorflow_adapter
-    return make(settings, optimizer=optimizer)
+    make = _torch_adapter if framework == "torch" else _tensorflow_adapter
+    s = settings
+    sgd = SGD(s.learning_rate, s.learning_rate_decay, s.server_momentum, s.weight_decay)
+    return make(settings, sgd if optimizer else None)
 
 
-def tensorflow_adapter(settings: Settings, *, optimizer: bool) -> Adapter:
+def _tensorflow_adapter(settings: Settings, sgd: SGD | None) -> Adapter:
     require(["tensorflow"])
-    from garfield.adapters.tensorflow_adapter import TensorFlowAdapter, tf
+    from garfield.adapters.tensorflow_adapter import TensorFlowAdapter
     from garfield.models import build_in_keras
 
     data = dataset(settings.data, settings.data_dir)
     module = build_in_keras(settings.model, classes=len(data.classes), seed=settings.seed)
-    if not optimizer:
-        adapter = TensorFlowAdapter(module)
-        adapter.warm_up((settings.batch, *data.image))
-        return adapter
-    rate, decay = settings.learning_rate, settings.learning_rate_decay
-    # without momentum, Keras' weight decay (w ← w − rate · λ · w) is that of torch; with it, as
-    # at DRACO's server, decay and past rates stay out of Keras' velocity, but not of torch's
-    sgd = tf.keras.optimizers.SGD(
-        rate, momentum=settings.server_momentum, weight_decay=settings.weight_decay or None
-    )
-    scheduler = (lambda step: rate / (1 + decay * step)) if decay else None
-    return TensorFlowAdapter(module, optimizer=sgd, scheduler=scheduler)
+    if sgd is not None:
+        return TensorFlowAdapter.with_sgd(module, sgd)
+    adapter = TensorFlowAdapter(module)
+    adapter.warm_up((settings.batch, *data.image))
+    return adapter
 
 
-def torch_adapter(settings: Settings, *, optimizer: bool) -> Adapter:
-    import torch
-
+def _torch_adapter(settings: Settings, sgd: SGD | None) -> Adapter:
     from garfield.adapters.torch_adapter import TorchAdapter
     from garfield.models import build
 
     data = dataset(settings.data, settings.data_dir)
     module = build(settings.model, classes=len(data.classes), seed=settings.seed)
-    if not optimizer:
-        return TorchAdapter(module)
-    sgd = torch.optim.SGD(
-        module.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay,
-        momentum=settings.server_momentum,
-    )  # fmt: skip
-    if not settings.learning_rate_decay:
-        return TorchAdapter(module, optimizer=sgd)
-    decreasing = torch.optim.lr_scheduler.LambdaLR(
-        sgd, lambda step: 1 / (1 + settings.learning_rate_decay * step)
-    )
-    return TorchAdapter(module, optimizer=sgd, scheduler=decreasing)
+    return TorchAdapter(module) if sgd is None else TorchAdapter.with_sgd(module, sgd)

@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from garfield.adapters.alike import layout_of
-from garfield.launch.checkpoint import Keeping
-from garfield.launch.frameworks import use_threads
-from garfield.launch.heap import keep_heap
-from garfield.launch.lifeline import die_with_parent
 from garfield.launch.links import Link
 from garfield.launch.lossy import transport_of
+from garfield.launch.server_checkpoints import Keeping
 from garfield.launch.settings import Settings
 from garfield.launch.user_files import load
+from garfield.runs.heap import keep_heap
+from garfield.runs.lifeline import die_with_parent
+from garfield.runs.threads import use_threads
 
 
 @dataclass(frozen=True)

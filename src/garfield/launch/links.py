@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from garfield.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from garfield.transport.grpc_transport import GrpcTransport
+    from garfield.transport.grpc.transport import GrpcTransport
     from garfield.transport.identity import Peer
 
 Kind = Literal["memory", "tcp", "tls"]

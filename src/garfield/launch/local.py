@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from garfield.core.errors import GarfieldError
-from garfield.launch.frameworks import imported, preload_modules, use_threads
-from garfield.launch.heap import keep_heap
-from garfield.launch.lifeline import die_with_parent
+from garfield.runs.heap import keep_heap
+from garfield.runs.lifeline import die_with_parent
+from garfield.runs.threads import imported, preload_modules, use_threads
 from garfield.transport.connect import connect
 from garfield.transport.contract import Transport
 
@@ -34,7 +34,7 @@ def run_locally(main: Main, names: Sequence[str], *, preload: Sequence[str] | No
     nodes; if not given, the frameworks that the caller has imported.
     """
     context = multiprocessing.get_context("forkserver")
-    first = "garfield.launch.forkserver_lifeline"  # the forkserver ends with us, and nodes with it
+    first = "garfield.runs.forkserver_lifeline"  # the forkserver ends with us, and nodes with it
     preloaded = preload_modules(imported()) if preload is None else preload
     context.set_forkserver_preload([first, *preloaded, "garfield.launch.local"])
     with tempfile.TemporaryDirectory(prefix="garfield-") as directory:

@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from garfield.launch.settings import Settings
-from garfield.transport.lossy_links import LossyLinks
+from garfield.transport.datagrams.links import LossyLinks
 
 if TYPE_CHECKING:
-    from garfield.transport.grpc_transport import GrpcTransport
+    from garfield.transport.grpc.transport import GrpcTransport
 
 
 def lossy_links(settings: Settings) -> LossyLinks | None:
@@ -27,11 +27,11 @@ def lossy_links(settings: Settings) -> LossyLinks | None:
 
 def transport_of(settings: Settings) -> Callable[..., GrpcTransport]:
     """The class of transport that the nodes of a run have."""
-    from garfield.transport.grpc_transport import GrpcTransport
+    from garfield.transport.grpc.transport import GrpcTransport
 
     links = lossy_links(settings)
     if links is None:
         return GrpcTransport
-    from garfield.transport.lossy_transport import LossyTransport
+    from garfield.transport.datagrams.transport import LossyTransport
 
     return partial(LossyTransport, links=links)

@@ -12,13 +12,13 @@ from pathlib import Path
 from types import TracebackType
 
 from garfield.core.errors import GarfieldError
-from garfield.launch.checkpoint import Keeping
+from garfield.core.events import Event
 from garfield.launch.cluster import Cluster
-from garfield.launch.events import Event
+from garfield.launch.server_checkpoints import Keeping
 from garfield.launch.user_files import recorded
 from garfield.report.node_summary import summarise_node
-from garfield.report.run_directory import RunDirectory
 from garfield.report.summary import versions
+from garfield.runs.run_directory import RunDirectory
 
 
 class Record:

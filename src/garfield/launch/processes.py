@@ -22,16 +22,16 @@ from typing import Literal
 
 from garfield.adapters.alike import Layout, check_layouts
 from garfield.core.errors import GarfieldError
+from garfield.core.events import Event, Sink
 from garfield.launch.child import Started, run_node
-from garfield.launch.events import Event, Sink
-from garfield.launch.frameworks import preload_modules
 from garfield.launch.links import Kind, link
 from garfield.launch.settings import Settings
+from garfield.runs.threads import preload_modules
 
 START_S = 120.0  # importing torch or TensorFlow on a busy machine
 STOP_S = 5.0
-LIFELINE = "garfield.launch.forkserver_lifeline"
-PRELOAD = ["garfield.launch.one_node", "garfield.transport.grpc_transport"]
+LIFELINE = "garfield.runs.forkserver_lifeline"
+PRELOAD = ["garfield.launch.one_node", "garfield.transport.grpc.transport"]
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from garfield.apps import Run
 from garfield.core.errors import DivergedError
+from garfield.core.events import Sink
 from garfield.launch.assemble import Factory
-from garfield.launch.checkpoint import Keeping
-from garfield.launch.evaluating import Aside
-from garfield.launch.events import Reporter, Sink
+from garfield.launch.background_evaluator import Aside
+from garfield.launch.reporters import Reporter
+from garfield.launch.server_checkpoints import Keeping
 from garfield.nodes.server import Server
 
 

@@ -17,28 +17,28 @@ from pathlib import Path
 from typing import Any
 
 from garfield.core.errors import ConfigError, GarfieldError, MissingDependency
+from garfield.core.events import Event, Sink
 from garfield.core.frameworks import require
 from garfield.launch.assemble import dataset, partition_of, settled
-from garfield.launch.checkpoint import Keeping
 from garfield.launch.child import Started
-from garfield.launch.events import Event, Sink
-from garfield.launch.frameworks import use_threads
-from garfield.launch.heap import keep_heap
+from garfield.launch.server_checkpoints import Keeping
 from garfield.launch.settings import NONE, Settings
 from garfield.launch.user_files import loaded, recorded
 from garfield.report import plots
-from garfield.report.live import View
-from garfield.report.run_directory import RunDirectory
-from garfield.report.story import Cast, Story, read
+from garfield.report.live import LiveDisplay
+from garfield.report.run_history import Roster, RunHistory, read_history
 from garfield.report.summary import summarise, versions
+from garfield.runs.heap import keep_heap
+from garfield.runs.run_directory import RunDirectory
+from garfield.runs.threads import use_threads
 
 
 @dataclass(frozen=True)
-class Ended:
+class RunResult:
     """How a run ended, and what came of it."""
 
     summary: Mapping[str, Any]
-    story: Story
+    history: RunHistory
     interrupted: bool = False
     failure: str | None = None
 
@@ -70,11 +70,11 @@ def resumption(settings: Settings, directory: RunDirectory, before: Settings) ->
 def train(
     settings: Settings,
     directory: RunDirectory,
-    view: View,
+    display: LiveDisplay,
     *,
     keeping: Keeping | None = None,
     threads: int = 1,
-) -> Ended:
+) -> RunResult:
     """Run it, and leave its directory complete."""
     kept = keeping or Keeping(directory.checkpoints)
     failure, interrupted, started = None, False, datetime.now(timezone.utc)
@@ -85,35 +85,35 @@ def train(
 
         def sink(event: Event) -> None:
             directory.record(event)
-            view.see(event)
+            display.take(event)
 
-        with view, _terminated_as_interrupted():
+        with display, _terminated_as_interrupted():
             try:
                 _run(settings, sink, kept, threads)
             except KeyboardInterrupt:
                 interrupted = True
-                view.say("Interrupted: nodes have ended.")
+                display.say("Interrupted: nodes have ended.")
             except GarfieldError as error:
                 failure = str(error)
-    story = read(directory.events(), cast(settings))
+    history = read_history(directory.events(), roster_of(settings))
     summary = {
-        **_about(settings), **summarise(story), "interrupted": interrupted,
-        "failed": failure or story.diverged, "started": started.isoformat(timespec="seconds"),
+        **_about(settings), **summarise(history), "interrupted": interrupted,
+        "failed": failure or history.diverged, "started": started.isoformat(timespec="seconds"),
     }  # fmt: skip
     directory.write_summary(summary)
-    _draw(story, settings, directory.path, view.say)
-    return Ended(summary, story, interrupted, failure or story.diverged)
+    _draw(history, settings, directory.path, display.say)
+    return RunResult(summary, history, interrupted, failure or history.diverged)
 
 
-def cast(settings: Settings) -> Cast:
+def roster_of(settings: Settings) -> Roster:
     lying = tuple(name for name in settings.liars if _attack_on(settings, name) != NONE)
-    return Cast(settings.server_names, settings.worker_names, lying)
+    return Roster(settings.server_names, settings.worker_names, lying)
 
 
 def title(settings: Settings) -> str:
     """A run in a line."""
     text = f"{settings.app}, {_rule(settings)}, {len(settings.worker_names)} workers"
-    lying = [name for name in cast(settings).liars if name in settings.worker_names]
+    lying = [name for name in roster_of(settings).liars if name in settings.worker_names]
     return f"{text}, {len(lying)} lying ({settings.worker_attack})" if lying else text
 
 
@@ -149,9 +149,9 @@ def _attack_on(settings: Settings, name: str) -> str:
     return settings.worker_attack if name in settings.worker_names else settings.server_attack
 
 
-def _draw(story: Story, settings: Settings, path: Path, say: Callable[[str], None]) -> None:
+def _draw(history: RunHistory, settings: Settings, path: Path, say: Callable[[str], None]) -> None:
     try:
-        plots.draw_all(story, title(settings), path)
+        plots.draw_all(history, title(settings), path)
     except MissingDependency as missing:
         say(str(missing))
 

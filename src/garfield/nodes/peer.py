@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from garfield.adapters.feeding import share
 from garfield.adapters.in_step import InStep, in_step
-from garfield.core.errors import InputError, UnknownName
+from garfield.core.errors import UnknownName
 from garfield.gars import Rule, init
 from garfield.nodes.byzantine import LyingOutbox, Plan
 from garfield.nodes.node import Waits
@@ -42,17 +43,7 @@ class Peer:
 
     def share(self, data: Any) -> Any:
         """This peer's part of an array, a tensor or a data set; equally long for each peer."""
-        length = len(data) // self.n
-        if not length:
-            raise InputError(f"{len(data)} samples are too few for {self.n} peers.")
-        if hasattr(data, "shard"):  # tf.data
-            return data.shard(self.n, self.rank).take(length)
-        picked = range(self.rank, self.n * length, self.n)
-        if hasattr(data, "shape"):
-            return data[picked.start : picked.stop : picked.step]
-        from torch.utils.data import Subset
-
-        return Subset(data, picked)
+        return share(data, self.rank, self.n)
 
     def robust(
         self,

@@ -17,11 +17,11 @@ from garfield.adapters.adapt import adapt
 from garfield.adapters.contract import Batch
 from garfield.adapters.feeding import pieces
 from garfield.core.errors import ConfigError, DivergedError, QuorumError
+from garfield.kernels.finite import all_finite
 from garfield.nodes.node import Behind, Gathered, Node
 from garfield.nodes.tails import bodies, median_tail
 from garfield.nodes.worker import Worker
 from garfield.transport.contract import NOT_FINITE, Key, Payload, Transport
-from garfield.transport.finite import all_finite
 
 Rows = list[Payload | None]
 

@@ -7,7 +7,7 @@ distances and a weighted sum costs as much after a stage as without.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,6 +34,15 @@ class Stage:
         Parameters(self.name, self.function, frozenset({"f"})).check(params)
         return replace(self, params={**self.params, **params})
 
+    @property
+    def draws(self) -> bool:
+        """Whether it draws at random, and no seed has fixed how."""
+        return takes_seed(self.function, self.params)
+
+    def seeded(self, seed: int) -> Stage:
+        """The same stage; if it draws at random, then from this seed."""
+        return self.bind(seed=seed) if self.draws else self
+
     def __call__(self, rows: Rows, *, f: int) -> Rows:
         return self.function(rows, f=f, **self.params)
 
@@ -59,3 +68,9 @@ def stage(
         return STAGES.add(name, Stage(name, function, rows_after, scales, translates))
 
     return register
+
+
+def takes_seed(function: Callable[..., Any], params: Mapping[str, Any]) -> bool:
+    """Whether a rule's or a stage's function has a parameter `seed` that is not set."""
+    known = Parameters("", function, frozenset({"f"})).defaults
+    return "seed" in known and params.get("seed") is None

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from garfield.report.drawing import matplotlib
 from garfield.report.plots import INK, bare
-from garfield.report.story import Point
+from garfield.report.run_history import Point
 from garfield.report.summary_table import percent, rate
 
 COLOURS = ("#8a8a8a", "#c9302c", "#2a9d63")

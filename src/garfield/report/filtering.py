@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from garfield.report.run_directory import Event
-from garfield.report.story import Story
+from garfield.core.events import Event
+from garfield.report.run_history import RunHistory
 
 Counts = Mapping[str, tuple[int, int]]
 """Of each server: how many of its models were judged, and how many of those refused."""
@@ -25,18 +25,18 @@ def all_of(told: Iterable[Event]) -> dict[str, Any]:
     return {"filters": dict(sorted(sums.items()))} if sums else {}
 
 
-def filtering(story: Story) -> dict[str, Any]:
+def filtering(history: RunHistory) -> dict[str, Any]:
     """For the summary: counts by server, and the shares refused of honest and of lying ones."""
     told = [
         event
-        for part in story.parts
+        for part in history.parts
         for node, event in part.last_of_each().items()
-        if node in story.cast.honest
+        if node in history.roster.honest
     ]
     counts = all_of(told).get("filters", {})
     if not counts:
         return {}
-    lying = {server for server in counts if server in story.cast.liars}
+    lying = {server for server in counts if server in history.roster.liars}
     return {
         "filters": {
             "models": {name: {"judged": a, "refused": b} for name, (a, b) in counts.items()},

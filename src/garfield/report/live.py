@@ -1,6 +1,6 @@
-"""How a run is going, while it goes: on a terminal one view that is redrawn, else plain lines.
+"""How a run is going, while it goes: on a terminal one display that is redrawn, else plain lines.
 
-`Status` takes events and knows the state; the views only show it.
+`Status` takes events and knows the state; the displays only show it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from garfield.report.run_directory import Event
-from garfield.report.story import Cast, standing
+from garfield.core.events import Event
+from garfield.report.run_history import Roster, standing
 
 RECENT = 20
 """Steps that "lately" means."""
@@ -29,7 +29,7 @@ _WARNINGS = 4
 class Status:
     """The state of a run, from its events."""
 
-    cast: Cast
+    roster: Roster
     total: int
     step: int = 0
     accuracy: float | None = None
@@ -44,12 +44,12 @@ class Status:
         """Note an event; whether it holds an evaluation."""
         if event["event"] in ("failed", "diverged"):
             self.warnings.append(str(event["error"]))
-        if event.get("node") not in self.cast.honest_servers or "step" not in event:
+        if event.get("node") not in self.roster.honest_servers or "step" not in event:
             return False
         if event["event"] == "step" and event["step"] > self.step:
             self.step = event["step"]
             self._steps.append(event)
-            workers = self.cast.workers
+            workers = self.roster.workers
             silent = [name for name in workers if standing(event, name) == "silent"]
             self.silent = {name: event["silent"][name] for name in silent}
         if "accuracy" not in event or event["step"] <= self.evaluated:
@@ -85,7 +85,7 @@ class Status:
         counts = Counter(
             name
             for event in recent
-            for name in self.cast.workers
+            for name in self.roster.workers
             if standing(event, name) == "left out"
         )
         return dict(counts.most_common())
@@ -95,10 +95,10 @@ class Status:
         return min(len(self._steps), RECENT)
 
 
-class View(Protocol):
+class LiveDisplay(Protocol):
     """Shows a run while it goes on."""
 
-    def __enter__(self) -> View: ...
+    def __enter__(self) -> LiveDisplay: ...
 
     def __exit__(
         self,
@@ -107,12 +107,12 @@ class View(Protocol):
         trace: TracebackType | None,
     ) -> None: ...
 
-    def see(self, event: Event) -> None: ...
+    def take(self, event: Event) -> None: ...
 
     def say(self, text: str) -> None: ...
 
 
-class LiveView:
+class TerminalDisplay:
     """For a terminal: redrawn in place, and left as it was at the end."""
 
     def __init__(
@@ -122,14 +122,14 @@ class LiveView:
         self._started = clock()
         self._live = Live(get_renderable=self.render, console=console, refresh_per_second=6)
 
-    def __enter__(self) -> LiveView:
+    def __enter__(self) -> TerminalDisplay:
         self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def see(self, event: Event) -> None:
+    def take(self, event: Event) -> None:
         self.status.take(event)
 
     def say(self, text: str) -> None:
@@ -156,21 +156,21 @@ class LiveView:
         return Group(*lines)
 
 
-class PlainView:
+class LineDisplay:
     """For files and pipes: a line for every evaluation, and for what went wrong."""
 
     def __init__(self, status: Status, title: str, console: Console) -> None:
         self.status, self.title, self._console = status, title, console
         self._warned = 0
 
-    def __enter__(self) -> PlainView:
+    def __enter__(self) -> LineDisplay:
         self.say(f"{self.title}: starting")
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
 
-    def see(self, event: Event) -> None:
+    def take(self, event: Event) -> None:
         evaluated = self.status.take(event)
         for warning in self.status.warnings[self._warned :]:
             self.say(f"{self.title}: warning: {warning}")
@@ -182,11 +182,13 @@ class PlainView:
         self._console.print(text, soft_wrap=True, markup=False)
 
 
-def view(status: Status, title: str, console: Console, clock: Callable[[], float]) -> View:
-    """The one that fits the console."""
+def display_for(
+    status: Status, title: str, console: Console, clock: Callable[[], float]
+) -> LiveDisplay:
+    """The display that fits the console."""
     if console.is_terminal:
-        return LiveView(status, title, console, clock)
-    return PlainView(status, title, console)
+        return TerminalDisplay(status, title, console, clock)
+    return LineDisplay(status, title, console)
 
 
 def line(title: str, status: Status) -> str:

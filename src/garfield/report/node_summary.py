@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from garfield.report.run_directory import Event
-from garfield.report.story import Cast, read
+from garfield.core.events import Event
+from garfield.report.run_history import Roster, read_history
 from garfield.report.summary import summarise
 
 
@@ -17,8 +17,8 @@ def summarise_node(
 
     Bytes and faults are this node's own. It is believed, as there is nobody else to ask.
     """
-    story = read(events, Cast([name] if role == "server" else [], [*workers, name]))
-    summary = summarise(story)
+    history = read_history(events, Roster([name] if role == "server" else [], [*workers, name]))
+    summary = summarise(history)
     if role == "worker":
         told = [event["step"] for event in events if event["event"] == "worker"]
         summary["steps"] = max(told, default=0)

@@ -10,7 +10,7 @@ import numpy as np
 
 from garfield.core.types import Matrix
 from garfield.report.drawing import matplotlib
-from garfield.report.story import Cast, Story, standing
+from garfield.report.run_history import Roster, RunHistory, standing
 from garfield.report.summary import breakdown
 
 INK, FAINT = "#222222", "#8a8a8a"
@@ -33,13 +33,13 @@ _WORDS = {
 _MOST_COLUMNS = 240
 
 
-def draw_all(story: Story, title: str, directory: Path) -> list[Path]:
+def draw_all(history: RunHistory, title: str, directory: Path) -> list[Path]:
     """Whatever there is something to draw of."""
     drawn: list[Path] = []
     pictures: Mapping[str, Callable[[], Any] | None] = {
-        "accuracy.png": (lambda: accuracy(story, title)) if story.curve else None,
-        "breakdown.png": (lambda: latency(story, title)) if story.steps else None,
-        "trust.png": (lambda: trust(story, title)) if story.steps else None,
+        "accuracy.png": (lambda: accuracy(history, title)) if history.curve else None,
+        "breakdown.png": (lambda: latency(history, title)) if history.steps else None,
+        "trust.png": (lambda: trust(history, title)) if history.steps else None,
     }
     for name, draw in pictures.items():
         if draw is not None:
@@ -48,20 +48,20 @@ def draw_all(story: Story, title: str, directory: Path) -> list[Path]:
     return drawn
 
 
-def accuracy(story: Story, title: str) -> Any:
+def accuracy(history: RunHistory, title: str) -> Any:
     """Over steps and over time, side by side."""
     figure = matplotlib().figure.Figure(figsize=(10, 4), layout="constrained")
     by_step, by_time = figure.subplots(1, 2, sharey=True)
-    heights = [100 * point.accuracy for point in story.curve]
+    heights = [100 * point.accuracy for point in history.curve]
     for axes, label, places in (
-        (by_step, "steps", [point.step for point in story.curve]),
-        (by_time, "seconds of training", [point.time_s for point in story.curve]),
+        (by_step, "steps", [point.step for point in history.curve]),
+        (by_time, "seconds of training", [point.time_s for point in history.curve]),
     ):
         axes.plot(places, heights, color=LINE, linewidth=2, marker="o", markersize=4)
         axes.set_xlabel(label, color=INK)
         axes.set_xlim(left=0)
         bare(axes)
-        for part in story.parts[1:]:
+        for part in history.parts[1:]:
             if axes is by_step:
                 axes.axvline(part.first_step, color=FAINT, linewidth=1, linestyle=":")
     by_step.set_ylim(0, 100)
@@ -71,9 +71,9 @@ def accuracy(story: Story, title: str) -> Any:
     return figure
 
 
-def latency(story: Story, title: str) -> Any:
+def latency(history: RunHistory, title: str) -> Any:
     """A step as one stacked bar."""
-    parts = {name: 1000 * seconds for name, seconds in breakdown(story).items()}
+    parts = {name: 1000 * seconds for name, seconds in breakdown(history).items()}
     figure = matplotlib().figure.Figure(figsize=(10, 2.4), layout="constrained")
     axes = figure.subplots()
     whole, at = sum(parts.values()) or 1.0, 0.0
@@ -96,21 +96,21 @@ def latency(story: Story, title: str) -> Any:
     return figure
 
 
-def trust(story: Story, title: str) -> Any:
+def trust(history: RunHistory, title: str) -> Any:
     """Workers down, steps across; a column may stand for several steps, its colours mixed."""
-    cast, steps = story.cast, [event["step"] for event in story.steps]
-    height = 1.6 + 0.26 * min(len(cast.workers), 60)
+    roster, steps = history.roster, [event["step"] for event in history.steps]
+    height = 1.6 + 0.26 * min(len(roster.workers), 60)
     figure = matplotlib().figure.Figure(figsize=(10, height), layout="constrained")
     axes = figure.subplots()
-    extent = (steps[0] - 1, steps[-1], len(cast.workers) - 0.5, -0.5)
-    axes.imshow(_colours(story), aspect="auto", interpolation="nearest", extent=extent)
-    _name_workers(axes, cast)
+    extent = (steps[0] - 1, steps[-1], len(roster.workers) - 0.5, -0.5)
+    axes.imshow(_colours(history), aspect="auto", interpolation="nearest", extent=extent)
+    _name_workers(axes, roster)
     axes.set_xlabel("steps", color=INK)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    for row in range(1, len(cast.workers)):
+    for row in range(1, len(roster.workers)):
         axes.axhline(row - 0.5, color="white", linewidth=1)
-    found = {standing(event, name) for event in story.steps for name in cast.workers}
+    found = {standing(event, name) for event in history.steps for name in roster.workers}
     handles = [_patch(STANDINGS[kind], _WORDS[kind]) for kind in STANDINGS if kind in found]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle(f"Who was trusted when · {title}", fontsize=12, fontweight="bold")
@@ -127,10 +127,13 @@ def bare(axes: Any, *, grid: bool = True) -> None:
         axes.set_axisbelow(True)
 
 
-def _colours(story: Story) -> Matrix:
+def _colours(history: RunHistory) -> Matrix:
     """(workers, columns, 3): the mean colour of the steps that a column stands for."""
     of = {kind: matplotlib().colors.to_rgb(colour) for kind, colour in STANDINGS.items()}
-    rows = [[of[standing(event, worker)] for event in story.steps] for worker in story.cast.workers]
+    rows = [
+        [of[standing(event, worker)] for event in history.steps]
+        for worker in history.roster.workers
+    ]
     pixels = np.array(rows)
     if pixels.shape[1] <= _MOST_COLUMNS:
         return pixels
@@ -138,13 +141,15 @@ def _colours(story: Story) -> Matrix:
     return np.stack([column.mean(axis=1) for column in columns], axis=1)
 
 
-def _name_workers(axes: Any, cast: Cast) -> None:
-    every = -(-len(cast.workers) // 60)  # beyond sixty, names would overlap
-    shown = range(0, len(cast.workers), every)
-    names = [f"{cast.workers[i]}{' lies' if cast.workers[i] in cast.liars else ''}" for i in shown]
+def _name_workers(axes: Any, roster: Roster) -> None:
+    every = -(-len(roster.workers) // 60)  # beyond sixty, names would overlap
+    shown = range(0, len(roster.workers), every)
+    names = [
+        f"{roster.workers[i]}{' lies' if roster.workers[i] in roster.liars else ''}" for i in shown
+    ]
     axes.set_yticks(list(shown), names, fontsize=9)
     for label, i in zip(axes.get_yticklabels(), shown, strict=True):
-        liar = cast.workers[i] in cast.liars
+        liar = roster.workers[i] in roster.liars
         label.set_color("#c9302c" if liar else INK)
         label.set_fontweight("bold" if liar else "normal")
 

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from garfield.attacks import Attack
 from garfield.core.errors import BoundError, InputError
-from garfield.core.registry import Parameters
 from garfield.core.types import Floats, Matrix
 from garfield.gars import Rule
 
@@ -142,14 +141,14 @@ def _error(now: Round, rule: Rule, attack: Attack | None, seed: int) -> float:
     rows = [*now.honest, *(now.own if attack is None else _lies(now, rule, attack, seed))]
     mean = now.mean_of_all if attack is None else now.mean_of_honest
     with np.errstate(over="ignore", invalid="ignore"):
-        answer = np.asarray(_seeded(rule, seed)(rows, len(now.own)), dtype=np.float64)
+        answer = np.asarray(rule.seeded(seed)(rows, len(now.own)), dtype=np.float64)
         return _length(answer - mean) / _length(mean)
 
 
 def _lies(now: Round, rule: Rule, attack: Attack, seed: int) -> list[Floats | None]:
     f = len(now.own)
     # the attackers know the rule, but not what the server draws: another seed
-    known = _seeded(rule, seed + 1_000_003)
+    known = rule.seeded(seed + 1_000_003)
     return attack.rows(
         now.honest,
         f=f,
@@ -157,19 +156,6 @@ def _lies(now: Round, rule: Rule, attack: Attack, seed: int) -> list[Floats | No
         own=list(now.poisoned.get(attack.name, now.own)),
         defence=lambda rows: known(rows, f),
     )
-
-
-def _seeded(rule: Rule, seed: int) -> Rule:
-    """The same rule, drawing at random in a way that can be repeated."""
-    stages = tuple(
-        part.bind(seed=seed) if _draws(part.function, part.params) else part for part in rule.stages
-    )
-    rule = replace(rule, stages=stages)
-    return rule.bind(seed=seed) if _draws(rule.function, rule.params) else rule
-
-
-def _draws(function: Callable[..., Any], params: Mapping[str, Any]) -> bool:
-    return "seed" in Parameters("", function, frozenset()).defaults and "seed" not in params
 
 
 def _length(vector: Matrix) -> float:

@@ -14,51 +14,58 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from garfield.core.events import Event
 from garfield.report.filtering import filtering
-from garfield.report.run_directory import Event
-from garfield.report.story import NOT_FINITE, Part, Story, is_blameless, is_proof, standing
+from garfield.report.run_history import (
+    NOT_FINITE,
+    Part,
+    RunHistory,
+    is_blameless,
+    is_proof,
+    standing,
+)
 
 
-def summarise(story: Story) -> dict[str, Any]:
+def summarise(history: RunHistory) -> dict[str, Any]:
     """All that the events alone can tell."""
-    steps, curve = story.steps, story.curve
-    time_s = sum(part_time_s(story, part) for part in story.parts)
+    steps, curve = history.steps, history.curve
+    time_s = sum(part_time_s(history, part) for part in history.parts)
     gradients = sum(event.get("gradients", 0) for event in steps)
     return {
         "accuracy": curve[-1].accuracy if curve else None,
         "loss": curve[-1].loss if curve else None,
         "best_accuracy": max((point.accuracy for point in curve), default=None),
-        "steps": max((event["step"] for event in steps), default=story.parts[-1].first_step),
+        "steps": max((event["step"] for event in steps), default=history.parts[-1].first_step),
         "time_s": time_s,
         "updates_per_s": _rate(len(steps), time_s),
         "batches_per_s": _rate(gradients, time_s),
-        "breakdown": breakdown(story),
-        "bytes_sent": _total(story, "bytes_sent"),
-        "bytes_received": _total(story, "bytes_received"),
-        "liars": misbehaviour(story),
-        "left_out": left_out(story),
-        "diverged": story.diverged,
-        "resumed_at": [part.first_step for part in story.parts[1:]],
-        **filtering(story),
+        "breakdown": breakdown(history),
+        "bytes_sent": _total(history, "bytes_sent"),
+        "bytes_received": _total(history, "bytes_received"),
+        "liars": misbehaviour(history),
+        "left_out": left_out(history),
+        "diverged": history.diverged,
+        "resumed_at": [part.first_step for part in history.parts[1:]],
+        **filtering(history),
     }
 
 
-def part_time_s(story: Story, part: Part) -> float:
+def part_time_s(history: RunHistory, part: Part) -> float:
     """Seconds of training in a part."""
-    steps = part.steps_of(story.narrator(part))
+    steps = part.steps_of(history.leading_server(part))
     return float(steps[-1]["time_s"]) if steps else 0.0
 
 
-def breakdown(story: Story) -> dict[str, float]:
+def breakdown(history: RunHistory) -> dict[str, float]:
     """Seconds a step, by what they were spent on."""
     waited = aggregated = 0.0
-    for part in story.parts:
-        steps = part.steps_of(story.narrator(part))
+    for part in history.parts:
+        steps = part.steps_of(history.leading_server(part))
         if steps:
             waited += steps[-1]["communication_s"]
             aggregated += steps[-1]["aggregation_s"]
-    count = len(story.steps) or 1
-    compute_s = _compute_s(story)
+    count = len(history.steps) or 1
+    compute_s = _compute_s(history)
     return {
         "compute_s": compute_s,
         "communication_s": max(0.0, waited / count - compute_s),
@@ -66,7 +73,7 @@ def breakdown(story: Story) -> dict[str, float]:
     }
 
 
-def misbehaviour(story: Story) -> dict[str, dict[str, Any]]:
+def misbehaviour(history: RunHistory) -> dict[str, dict[str, Any]]:
     """Peers that lied provably or kept silent, as honest nodes tell it.
 
     Of each: whether there is proof, how often what was seen by the one who saw it most, the
@@ -74,10 +81,10 @@ def misbehaviour(story: Story) -> dict[str, dict[str, Any]]:
     """
     reasons: dict[str, Counter[str]] = {}
     witnesses: dict[str, dict[str, None]] = {}
-    for part in story.parts:
+    for part in history.parts:
         seen: dict[str, Counter[str]] = {}
         for witness, event in part.last_of_each().items():
-            if witness not in story.cast.honest:
+            if witness not in history.roster.honest:
                 continue
             for peer, faults in (event.get("faults") or {}).items():
                 blamed = Counter({why: n for why, n in faults.items() if not is_blameless(why)})
@@ -86,7 +93,7 @@ def misbehaviour(story: Story) -> dict[str, dict[str, Any]]:
                     witnesses.setdefault(peer, {})[witness] = None
         for peer, counted in seen.items():
             reasons[peer] = reasons.get(peer, Counter()) + counted  # sums start anew in each part
-    diverged = story.diverged is not None
+    diverged = history.diverged is not None
     return {
         peer: {**_verdict(reasons[peer], diverged), "witnesses": sorted(witnesses[peer])}
         for peer in sorted(reasons)
@@ -108,15 +115,15 @@ def _verdict(reasons: Counter[str], diverged: bool) -> dict[str, Any]:
     }
 
 
-def left_out(story: Story) -> dict[str, int]:
+def left_out(history: RunHistory) -> dict[str, int]:
     """In how many steps the rule did not let a worker's gradient in."""
     counts = Counter(
         worker
-        for event in story.steps
-        for worker in story.cast.workers
+        for event in history.steps
+        for worker in history.roster.workers
         if standing(event, worker) == "left out"
     )
-    return {worker: counts[worker] for worker in story.cast.workers if counts[worker]}
+    return {worker: counts[worker] for worker in history.roster.workers if counts[worker]}
 
 
 def versions(
@@ -132,18 +139,18 @@ def versions(
     return found
 
 
-def _compute_s(story: Story) -> float:
+def _compute_s(history: RunHistory) -> float:
     """Mean seconds of one gradient, over all workers and steps."""
     seconds = computed = 0.0
-    for part in story.parts:
+    for part in history.parts:
         last: dict[str, Event] = {e["node"]: e for e in part.events if e.get("compute_s")}
         seconds += sum(event["compute_s"] for event in last.values())
         computed += sum(event["computed"] for event in last.values())
     return seconds / computed if computed else 0.0
 
 
-def _total(story: Story, what: str) -> int:
-    parts = (part.last_of_each().values() for part in story.parts)
+def _total(history: RunHistory, what: str) -> int:
+    parts = (part.last_of_each().values() for part in history.parts)
     return sum(event[what] for events in parts for event in events)
 
 

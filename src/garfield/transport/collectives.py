@@ -24,9 +24,9 @@ from typing import Any, Literal
 import numpy as np
 
 from garfield.core.errors import ConfigError, GarfieldError, MissingDependency
+from garfield.kernels.finite import all_finite
 from garfield.transport.collective_vectors import STEP, Vectors
 from garfield.transport.contract import NOT_FINITE, Key, Payload, Ready, Replies, Source, Until
-from garfield.transport.finite import all_finite
 from garfield.transport.identity import Peer
 
 Backend = Literal["gloo", "nccl"]

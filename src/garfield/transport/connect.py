@@ -27,7 +27,7 @@ def connect(
     if name not in nodes:
         raise UnknownName("a node of this cluster", name, nodes)
     try:
-        from garfield.transport.grpc_transport import GrpcTransport
+        from garfield.transport.grpc.transport import GrpcTransport
         from garfield.transport.identity import Peer
     except ImportError:
         raise MissingDependency(

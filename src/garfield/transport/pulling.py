@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from garfield.transport.contract import NOT_NEEDED, Payload, Until
-from garfield.transport.wire import Request, WireError
+from garfield.transport.grpc.wire import Request, WireError
 
 
 @dataclass

@@ -26,6 +26,7 @@ import numpy as np
 from greenlet import getcurrent, greenlet
 
 from garfield.core.errors import GarfieldError
+from garfield.kernels.finite import all_finite
 from garfield.transport.contract import (
     NOT_FINITE,
     NOT_NEEDED,
@@ -37,7 +38,6 @@ from garfield.transport.contract import (
     Source,
     Until,
 )
-from garfield.transport.finite import all_finite
 
 T = TypeVar("T")
 

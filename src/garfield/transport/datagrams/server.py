@@ -29,7 +29,8 @@ from urllib.parse import unquote
 from garfield.core.errors import ConfigError
 from garfield.core.types import Flags
 from garfield.transport.contract import Key
-from garfield.transport.datagrams import (
+from garfield.transport.datagrams.links import TRIES, Counts, LossyLinks
+from garfield.transport.datagrams.packets import (
     HOST_BLOCK,
     ITEM,
     LARGEST,
@@ -41,8 +42,7 @@ from garfield.transport.datagrams import (
     most_at_once,
     session_of,
 )
-from garfield.transport.lossy_links import TRIES, Counts, LossyLinks
-from garfield.transport.wire import TICKET
+from garfield.transport.grpc.wire import TICKET
 
 _AT_ONCE = 64  # datagrams that are looked at before others on the loop have their turn
 _SEND_BUFFER = 1 << 20

@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from garfield.core.errors import ConfigError
-from garfield.transport import wire
 from garfield.transport.contract import Answer, Gone, Key, NotYet, Ready, Source
-from garfield.transport.datagram_server import DatagramServer
-from garfield.transport.descriptors import Counter
-from garfield.transport.grpc_options import MAX_CALL_S, METHOD, SERVER, aio, grpc
+from garfield.transport.datagrams.server import DatagramServer
+from garfield.transport.grpc import wire
+from garfield.transport.grpc.options import MAX_CALL_S, METHOD, SERVER, aio, grpc
+from garfield.transport.same_host.descriptors import Counter
 
 KINDS = 8
 """How many kinds one asker may wait for at once; what is being sent to it pins no more vectors."""

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from garfield.transport import wire
 from garfield.transport.contract import Replies, Source, Until
-from garfield.transport.datagram_client import DatagramClient
-from garfield.transport.datagram_server import DatagramServer
-from garfield.transport.grpc_transport import GrpcTransport
+from garfield.transport.datagrams.client import DatagramClient
+from garfield.transport.datagrams.links import LossyLinks
+from garfield.transport.datagrams.server import DatagramServer
+from garfield.transport.grpc import wire
+from garfield.transport.grpc.transport import GrpcTransport
 from garfield.transport.identity import Peer
-from garfield.transport.lossy_links import LossyLinks
 
 
 class LossyTransport(GrpcTransport):

@@ -1,7 +1,7 @@
 """Nodes in processes of their own, on one host or many, by gRPC.
 
 A transport has one thread, on which one asyncio loop answers the peers
-(`grpc_server.py`) and asks them (`grpc_client.py`), so that waiting holds no
+(`server.py`) and asks them (`client.py`), so that waiting holds no
 thread; the node's own thread blocks in `pull`. With credentials, both ends
 prove name and role by mutual TLS. Without, names are taken on trust, and so
 only on loopback, unless told otherwise in so many words.
@@ -15,18 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from garfield.core.errors import ConfigError, GarfieldError
-from garfield.transport import descriptors, identity, memfd, wire
-from garfield.transport.buffers import Buffers
+from garfield.transport import identity
 from garfield.transport.contract import Gone, Key, Payload, Replies, Source, Until
-from garfield.transport.datagram_server import DatagramServer
-from garfield.transport.descriptors import Counter
+from garfield.transport.datagrams.server import DatagramServer
 from garfield.transport.finite import all_finite_by_pieces
-from garfield.transport.grpc_client import GrpcClient
-from garfield.transport.grpc_options import NAME_KEY, grpc
-from garfield.transport.grpc_server import GrpcServer, Polls
+from garfield.transport.grpc import wire
+from garfield.transport.grpc.buffers import Buffers
+from garfield.transport.grpc.client import GrpcClient
+from garfield.transport.grpc.loop import LoopThread
+from garfield.transport.grpc.options import NAME_KEY, grpc
+from garfield.transport.grpc.server import GrpcServer, Polls
 from garfield.transport.identity import Credentials, Peer
-from garfield.transport.loop import LoopThread
 from garfield.transport.pulling import Attempt, Pull
+from garfield.transport.same_host import descriptors, memfd
+from garfield.transport.same_host.descriptors import Counter
 
 
 class GrpcTransport:

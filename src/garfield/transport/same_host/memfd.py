@@ -17,8 +17,8 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-from garfield.transport import wire
 from garfield.transport.contract import Payload
+from garfield.transport.grpc import wire
 
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _BLOCK = 512  # bytes; what st_blocks counts, whatever the file system's own are

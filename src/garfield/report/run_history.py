@@ -1,7 +1,7 @@
-"""What the events of a run say, put in order: who told them, when, and what went on.
+"""The history of a run, read from its events: who sent them, when, and what went on.
 
-A run that was resumed has several parts, and sums start anew in each. Of the
-servers, the honest one that came farthest tells the story.
+A run that was resumed has several parts, and sums start anew in each. Steps are counted
+as the leading server saw them: the honest one that came farthest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from garfield.report.run_directory import Event
+from garfield.core.events import Event
 
 NOT_NEEDED = "not needed"  # garfield.transport's word for a reply that was cancelled
 NOT_FINITE = "not finite"  # likewise
@@ -19,12 +19,15 @@ _MALFORMED = ("sent ", "answered ", NOT_FINITE, "garbage", "says ", "its certifi
 _IN_TIME = re.compile(r"sent \d+ of \d+ \w+ in ")  # all of them good, and then time was up
 
 Standing: TypeAlias = Literal["trusted", "left out", "heard", "silent", "not needed"]
-"""Of a worker in a step. Heard: the rule decides per coordinate, so it leaves nobody out."""
+"""What became of a worker's gradient in a step.
+
+Heard: the rule decides per coordinate, so it leaves nobody out.
+"""
 
 
 @dataclass(frozen=True)
-class Cast:
-    """Who plays in a run; who really lies is known in an experiment."""
+class Roster:
+    """The nodes of a run by role, and which of them lie, as far as that is known."""
 
     servers: Sequence[str]
     workers: Sequence[str]
@@ -36,7 +39,7 @@ class Cast:
 
     @property
     def honest(self) -> frozenset[str]:
-        """Whose word counts."""
+        """Names of the nodes whose events are believed."""
         return frozenset((*self.servers, *self.workers)).difference(self.liars)
 
 
@@ -52,7 +55,7 @@ class Point:
 
 @dataclass
 class Part:
-    """From a start or resumption to the next."""
+    """The events from a start or resumption to the next."""
 
     first_step: int = 0
     events: list[Event] = field(default_factory=list)
@@ -61,27 +64,27 @@ class Part:
         return [e for e in self.events if e["event"] == "step" and e["node"] == node]
 
     def last_of_each(self) -> dict[str, Event]:
-        """Every node's last account."""
+        """The last event of each node that holds its sums."""
         return {e["node"]: e for e in self.events if "bytes_sent" in e}
 
 
 @dataclass(frozen=True)
-class Story:
-    """Read with `read`."""
+class RunHistory:
+    """The parts of a run in order, and whose they are. Made by `read_history`."""
 
-    cast: Cast
+    roster: Roster
     parts: Sequence[Part]
 
-    def narrator(self, part: Part) -> str:
-        """The honest server that came farthest; the first of those. A worker alone has none."""
+    def leading_server(self, part: Part) -> str:
+        """The first honest server among those that came farthest; "" where there is none."""
         last = {e["node"]: int(e["step"]) for e in part.events if e["event"] == "step"}
-        honest = self.cast.honest_servers
+        honest = self.roster.honest_servers
         return max(honest, key=lambda name: (last.get(name, -1), -honest.index(name)), default="")
 
     @property
     def steps(self) -> list[Event]:
-        """The narrator's, one for each step that counts."""
-        return [event for part in self.parts for event in part.steps_of(self.narrator(part))]
+        """The step events of each part's leading server."""
+        return [event for part in self.parts for event in part.steps_of(self.leading_server(part))]
 
     @property
     def curve(self) -> list[Point]:
@@ -91,7 +94,7 @@ class Story:
         for part in self.parts:
             time_s = 0.0
             for event in part.events:
-                if event.get("node") not in self.cast.honest_servers:
+                if event.get("node") not in self.roster.honest_servers:
                     continue
                 time_s = max(time_s, event.get("time_s", 0.0))
                 if "accuracy" in event and event["step"] not in points:
@@ -104,12 +107,12 @@ class Story:
     def diverged(self) -> str | None:
         """Why the model is useless, if it is."""
         for event in self.parts[-1].events:
-            if event["event"] == "diverged" and event["node"] in self.cast.honest_servers:
+            if event["event"] == "diverged" and event["node"] in self.roster.honest_servers:
                 return str(event["error"])
         return None
 
 
-def read(events: Sequence[Event], cast: Cast) -> Story:
+def read_history(events: Sequence[Event], roster: Roster) -> RunHistory:
     """Cut events into parts; what was told of steps that were done again later is dropped."""
     parts = [Part()]
     for event in events:
@@ -120,7 +123,7 @@ def read(events: Sequence[Event], cast: Cast) -> Story:
         for part in parts:
             part.events = [e for e in part.events if e.get("step", 0) <= step]
         parts.append(Part(step))
-    return Story(cast, parts)
+    return RunHistory(roster, parts)
 
 
 def standing(event: Event, worker: str) -> Standing:

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from garfield.core.types import Flags
-from garfield.transport.datagrams import Window
-from garfield.transport.lossy_links import TRIES
+from garfield.transport.datagrams.links import TRIES
+from garfield.transport.datagrams.packets import Window
 
 IN_FLIGHT = 2
 _FIRST_S, _LEAST_S, _MOST_S = 0.1, 0.05, 0.5

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from garfield.launch.evaluating import Aside
-from garfield.launch.events import Reporter
+from garfield.launch.background_evaluator import Aside
+from garfield.launch.reporters import Reporter
 
 PATIENCE_S = 0.01
 

@@ -9,17 +9,14 @@ a node holds them all, also when the run was cut short.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from garfield.apps import Run
-from garfield.launch.evaluating import Aside
+from garfield.core.events import Sink
+from garfield.launch.background_evaluator import Aside
 from garfield.nodes.node import Node
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
-
-Event = Mapping[str, Any]
-Sink = Callable[[Event], None]
 
 WORKERS_TELL_EVERY_S = 1.0
 

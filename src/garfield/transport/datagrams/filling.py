@@ -24,7 +24,7 @@ import numpy as np
 
 from garfield.core.types import Flags
 from garfield.transport.contract import Holes, Key, Payload
-from garfield.transport.lossy_links import LossyLinks
+from garfield.transport.datagrams.links import LossyLinks
 
 
 @dataclass

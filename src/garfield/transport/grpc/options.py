@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from garfield.core.errors import MissingDependency
-from garfield.transport import wire
+from garfield.transport.grpc import wire
 
 # before grpcio is loaded: we keep the reasons, and no peer shall fill our standard error
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

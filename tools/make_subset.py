@@ -1,4 +1,4 @@
-"""Build fashion-small.npz: ``python -m garfield.data.make_subset IDX_DIR OUT``.
+"""Build fashion-small.npz: ``python -m tools.make_subset IDX_DIR OUT``.
 
 IDX_DIR holds the four original files, train-images-idx3-ubyte.gz and so on.
 """

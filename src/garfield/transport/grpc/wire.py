@@ -18,8 +18,8 @@ from enum import IntEnum, IntFlag
 import numpy as np
 
 from garfield.core.errors import ConfigError
+from garfield.kernels.finite import all_finite
 from garfield.transport.contract import Key, Payload
-from garfield.transport.finite import all_finite
 
 CHUNK = 1 << 20  # bytes; a whole number of float64
 MAX_REQUEST = 128  # bytes

@@ -1,4 +1,4 @@
-"""Build digits.npz: ``python -m garfield.data.make_digits OUT``, where scikit-learn is installed.
+"""Build digits.npz: ``python -m tools.make_digits OUT``, where scikit-learn is installed.
 
 Its 1,797 images count ink from 0 to 16; here 0 to 255, rounded. 30 of each class are
 drawn at random with seed 0 for the test set, all others are for training.
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from garfield.data.dataset import Bytes
-from garfield.data.make_subset import stratified
+from tools.make_subset import stratified
 
 SEED = 0
 TEST_PER_CLASS = 30

@@ -23,7 +23,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from garfield.transport.contract import STALLED
-from garfield.transport.wire import TICKET, WireError
+from garfield.transport.grpc.wire import TICKET, WireError
 
 HOST_BLOCK = 2048
 """Numbers in a block between processes of one host, where a datagram may be long."""

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from garfield.core.types import Flags
-from garfield.transport.buffers import Buffers
 from garfield.transport.contract import Holes, Payload
-from garfield.transport.datagrams import (
+from garfield.transport.datagrams.filling import Filler
+from garfield.transport.datagrams.links import LossyLinks
+from garfield.transport.datagrams.packets import (
     ITEM,
     LARGEST,
     Offer,
@@ -30,12 +31,11 @@ from garfield.transport.datagrams import (
     most_at_once,
     nothing_came,
 )
-from garfield.transport.filling import Filler
+from garfield.transport.datagrams.windows import Windows, partition
 from garfield.transport.finite import all_finite_by_pieces
-from garfield.transport.lossy_links import LossyLinks
+from garfield.transport.grpc.buffers import Buffers
+from garfield.transport.grpc.wire import WireError, raw
 from garfield.transport.pulling import Attempt
-from garfield.transport.windows import Windows, partition
-from garfield.transport.wire import WireError, raw
 
 _AT_ONCE = 64  # datagrams that are taken before others on the loop have their turn
 _BUFFER = 1 << 20

@@ -1,6 +1,6 @@
 """Loss without sockets: any transport, behind links that lose blocks of what is pulled.
 
-For simulation. The blocks are those that `lossy_transport.py` sends on one host,
+For simulation. The blocks are those that `transport.py` sends on one host,
 lost by the same generator and filled by the same code; nothing takes time here,
 so no time-out is ever met.
 """
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from garfield.transport.contract import Holes, Key, Payload, Replies, Source, Transport, Until
-from garfield.transport.datagrams import HOST_BLOCK, blocks_of, most_at_once, nothing_came
-from garfield.transport.filling import Filler
-from garfield.transport.lossy_links import Counts, LossyLinks
-from garfield.transport.windows import missing_after
+from garfield.transport.datagrams.filling import Filler
+from garfield.transport.datagrams.links import Counts, LossyLinks
+from garfield.transport.datagrams.packets import HOST_BLOCK, blocks_of, most_at_once, nothing_came
+from garfield.transport.datagrams.windows import missing_after
 
 
 class LossyWrapper:

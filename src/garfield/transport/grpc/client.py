@@ -13,14 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from garfield.transport import descriptors, wire
-from garfield.transport.buffers import Buffers
 from garfield.transport.contract import STALLED, Payload
-from garfield.transport.datagram_client import DatagramClient
+from garfield.transport.datagrams.client import DatagramClient
 from garfield.transport.finite import all_finite_by_pieces
-from garfield.transport.grpc_options import CLIENT, MAX_CALL_S, METHOD, NAME_KEY, aio, grpc
+from garfield.transport.grpc import wire
+from garfield.transport.grpc.buffers import Buffers
+from garfield.transport.grpc.options import CLIENT, MAX_CALL_S, METHOD, NAME_KEY, aio, grpc
 from garfield.transport.identity import Identity, Peer
 from garfield.transport.pulling import Attempt
+from garfield.transport.same_host import descriptors
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 _HANDOVER_S = 2.0  # for a descriptor, on one host; then the vector itself is asked for

@@ -18,8 +18,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from garfield.core.errors import ConfigError
-from garfield.transport import memfd, wire
 from garfield.transport.contract import Key, Payload
+from garfield.transport.grpc import wire
+from garfield.transport.same_host import memfd
 
 KEPT = 4
 """How many published vectors have a sealed copy at once."""

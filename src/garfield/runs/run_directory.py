@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO, TypeAlias
+from typing import Any, TextIO
 
 from garfield.core.errors import ConfigError
-
-Event: TypeAlias = Mapping[str, Any]
+from garfield.core.events import Event
+from garfield.core.files import as_json, write_json, write_text
 
 
 class RunDirectory:
@@ -65,7 +64,7 @@ class RunDirectory:
         """Write the config, and be ready for events."""
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            write_whole(self.config, as_toml(settings))
+            write_text(self.config, as_toml(settings))
             self._metrics = self.metrics.open("a", encoding="utf-8", buffering=1)
         except OSError as problem:
             raise ConfigError(f"{self.path} cannot be written to: {problem.strerror}.") from None
@@ -73,15 +72,14 @@ class RunDirectory:
     def record(self, event: Event) -> None:
         """Append an event to the metrics."""
         assert self._metrics is not None  # open() comes first
-        self._metrics.write(json.dumps(plain(event), ensure_ascii=False) + "\n")
+        self._metrics.write(as_json(event) + "\n")
 
     def events(self) -> list[Event]:
         """All that was recorded, former parts of a resumed run included."""
         return list(_read(self.metrics)) if self.metrics.is_file() else []
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        text = json.dumps(plain(summary), indent=2, ensure_ascii=False)
-        write_whole(self.summary, text + "\n")
+        write_json(self.summary, summary)
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -101,24 +99,8 @@ def as_toml(settings: Mapping[str, Any]) -> str:
         elif isinstance(value, float) and not math.isfinite(value):
             lines.append(f"{key} = {value}")
         else:  # a JSON text, number or truth value is a TOML one too
-            lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+            lines.append(f"{key} = {as_json(value)}")
     return "\n".join(lines) + "\n"
-
-
-def write_whole(path: Path, text: str) -> None:
-    """A file that is there whole, or as it was before."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
-
-
-def plain(value: Any) -> Any:
-    """Fit for JSON: a number that is not finite becomes null."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _read(path: Path) -> Iterator[Event]:

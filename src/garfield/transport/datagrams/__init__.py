@@ -1,0 +1,1 @@
+"""Vectors by UDP, which may lose parts of them."""

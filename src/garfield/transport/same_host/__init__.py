@@ -1,0 +1,1 @@
+"""Vectors between processes of one host, in sealed memory that nobody copies."""
