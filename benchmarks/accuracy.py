@@ -23,9 +23,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from garfield.apps.settings import Settings
 from garfield.core.files import write_json
 from garfield.gars import GARS
-from garfield.launch.settings import Settings
 
 QUESTION = "How much accuracy does robustness cost while nobody lies?"
 MODELS = {"fashion": "mnist_cnn", "mnist": "mnist_cnn", "cifar10": "cifarnet"}

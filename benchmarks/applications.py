@@ -24,9 +24,9 @@ from rich.console import Console
 
 from benchmarks.applications_table import draw, legend, table
 from garfield.apps import APPS
+from garfield.apps.settings import NONE, Settings
 from garfield.core.errors import GarfieldError, MissingDependency
 from garfield.core.files import write_json
-from garfield.launch.settings import NONE, Settings
 
 QUESTION = "Which application learns under which attack, and what does it cost?"
 ATTACKS = (NONE, "reverse", "random", "little-is-enough")

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.applications import PLAIN, QUICK, RESULTS, Kept, simulated
+from garfield.apps.settings import Settings
 from garfield.core.errors import MissingDependency
-from garfield.launch.settings import Settings
 from garfield.report.drawing import matplotlib
 
 QUESTION = "How does LiuBei's accuracy fall as more workers lie?"

@@ -25,10 +25,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from garfield.apps.settings import Settings
 from garfield.launch.child import Started
 from garfield.launch.links import Kind
 from garfield.launch.processes import Processes
-from garfield.launch.settings import Settings
 from garfield.models import MODELS
 
 QUESTION = "How much memory does a node take beyond plain training?"

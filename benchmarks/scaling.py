@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.throughput import Contender
+from garfield.apps.settings import Settings
 from garfield.core.errors import MissingDependency
-from garfield.launch.settings import Settings
 
 QUESTION = "How does throughput scale with n_w, f_w and f_ps?"
 RESULTS = Path(__file__).parents[1] / "results"

@@ -21,8 +21,8 @@ from rich.table import Table
 from benchmarks.tables import QUIET
 from benchmarks.timing import _others_s
 from benchmarks.workers import Worker, byzfl_python
+from garfield.apps.settings import Settings
 from garfield.core.errors import MissingDependency
-from garfield.launch.settings import Settings
 
 QUESTION = "How fast is simulated training beside ByzFL's?"
 N, F, BATCH = 20, 3, 32

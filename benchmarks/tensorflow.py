@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.throughput import Contender
-from garfield.launch.settings import Settings
+from garfield.apps.settings import Settings
 
 QUESTION = "what does a TensorFlow worker's conversion cost, and how fast is ssmw with it?"
 TARGET = 0.03

@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import ddp
+from garfield.apps.settings import Settings
 from garfield.core.events import Event
 from garfield.launch.child import Started
 from garfield.launch.links import Kind
 from garfield.launch.processes import Processes
-from garfield.launch.settings import Settings
 
 QUESTION = "how much slower than DistributedDataParallel (gloo) is each application?"
 TARGETS = {"ssmw": 1.1, "msmw": 1.6, "decentralized": 2.0}

@@ -11,12 +11,12 @@ import torch
 from garfield.apps.application import Numbers, Run
 from garfield.apps.draco import DracoServer, DracoWorker, draco
 from garfield.apps.options import Options
+from garfield.apps.settings import Settings
 from garfield.attacks import ATTACKS
 from garfield.coding import CODES, make_code
 from garfield.core.errors import BoundError, ConfigError, DecodingError
 from garfield.gars import GARS
 from garfield.launch.server_checkpoints import Keeping
-from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
 from garfield.nodes.byzantine import BEHAVIOURS, LyingOutbox, parse_plan
 from garfield.nodes.outbox import Outbox

@@ -5,11 +5,11 @@ import psutil
 import pytest
 import torch
 
+from garfield.apps.settings import Settings
 from garfield.core.errors import ConfigError, GarfieldError, UnknownName
 from garfield.launch.child import Started
 from garfield.launch.processes import Fault, NodeFailed, Processes
 from garfield.launch.server_checkpoints import Keeping, saved
-from garfield.launch.settings import Settings
 from garfield.nodes.outbox import Outbox
 from garfield.transport.collectives import CollectiveTransport
 from garfield.transport.contract import Key, first

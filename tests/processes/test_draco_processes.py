@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
-from garfield.launch.settings import Settings
+from garfield.apps.settings import Settings
 from garfield.launch.simulate import simulate
 
 GARFIELD = Path(sys.executable).parent / "garfield"

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from garfield.apps.settings import Settings
 from garfield.launch.processes import Fault, NodeFailed, Processes
-from garfield.launch.settings import Settings
 
 BASE = Settings(
     model="digits_mlp", data="digits", workers=7, steps=40, evaluate_every=0,

@@ -7,8 +7,8 @@ servers' models learns as if nobody lied.
 
 import pytest
 
+from garfield.apps.settings import Settings
 from garfield.launch.processes import run_processes
-from garfield.launch.settings import Settings
 from tests.full_data import fashion
 
 pytest.importorskip("torch")

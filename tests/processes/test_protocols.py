@@ -2,8 +2,8 @@
 
 import pytest
 
+from garfield.apps.settings import Settings
 from garfield.launch.processes import Fault, Processes
-from garfield.launch.settings import Settings
 from garfield.launch.training import roster_of
 from garfield.report.run_history import read_history
 from garfield.report.summary import summarise

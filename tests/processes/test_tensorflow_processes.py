@@ -13,8 +13,8 @@ pytest.importorskip("torch")
 pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
+from garfield.apps.settings import Settings
 from garfield.launch.processes import Processes
-from garfield.launch.settings import Settings
 
 GARFIELD = Path(sys.executable).parent / "garfield"
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("0[123]-*/train_keras.py"))

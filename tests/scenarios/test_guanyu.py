@@ -2,9 +2,9 @@
 
 import pytest
 
+from garfield.apps.settings import Settings
 from garfield.core.errors import BoundError, ConfigError
 from garfield.launch.server_checkpoints import Keeping
-from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
 from tests.network_record import recorded
 

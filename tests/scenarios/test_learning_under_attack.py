@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from garfield import ATTACKS
+from garfield.apps.settings import Settings
 from garfield.core.errors import QuorumError
-from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
 from garfield.nodes.byzantine import BEHAVIOURS
 

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from garfield.apps.settings import Settings, read_toml
 from garfield.core.errors import BoundError, ConfigError
 from garfield.launch.assemble import settled
-from garfield.launch.settings import Settings, read_toml
 from garfield.launch.simulate import simulate
 from tests.command import invoke
 from tests.network_record import recorded

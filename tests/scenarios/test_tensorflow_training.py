@@ -9,9 +9,9 @@ pytest.importorskip("tensorflow")
 pytest.importorskip("torch")
 
 
+from garfield.apps.settings import Settings
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.launch.server_checkpoints import Keeping
-from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
 from tests.command import invoke
 

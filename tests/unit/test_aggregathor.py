@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from garfield.apps.aggregathor import presence
+from garfield.apps.settings import Settings
 from garfield.core.errors import BoundError, ConfigError
 from garfield.gars import GARS, bulyan, parse
 from garfield.launch.lossy import lossy_links
-from garfield.launch.settings import Settings
 from garfield.transport.contract import Holes
 
 LOSSY = Settings().updated(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from garfield.apps.settings import Settings
 from garfield.core.errors import GarfieldError
-from garfield.launch.settings import Settings
 from garfield.launch.simulate import _Work, simulate
 from garfield.models import build
 from garfield.transport.simulated import Simulation

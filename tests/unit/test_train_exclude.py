@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from garfield.apps.settings import Settings
 from garfield.core.errors import BoundError, ConfigError, UnknownName
 from garfield.launch.assemble import Factory
 from garfield.launch.cluster import read_cluster
-from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
 from tests.command import invoke
 

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from garfield.apps.settings import Settings
 from garfield.core.errors import ConfigError
 from garfield.launch import server_checkpoints
 from garfield.launch.server_checkpoints import Keeping
-from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
 from tests.command import invoke
 

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
+from garfield.apps.settings import Settings, all_settings, read_toml
 from garfield.core.errors import ConfigError
 from garfield.data import load
 from garfield.launch.assemble import evaluation_batches
-from garfield.launch.settings import Settings, all_settings, read_toml
 from garfield.runs.run_directory import as_toml
 from tests.command import invoke
 

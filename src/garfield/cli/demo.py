@@ -19,7 +19,7 @@ from garfield.cli.shared import (
 from garfield.cli.train import default_directory, display_of
 
 if TYPE_CHECKING:
-    from garfield.launch.settings import Settings
+    from garfield.apps.settings import Settings
     from garfield.launch.training import RunResult
     from garfield.report.comparison import Entry
 
@@ -68,7 +68,7 @@ def demo(
 
 
 def _runs(steps: int, attack: str, seed: int) -> dict[str, Settings]:
-    from garfield.launch.settings import Settings
+    from garfield.apps.settings import Settings
 
     calm = Settings(
         app="vanilla", model="mnist_cnn", data="fashion-small", workers=WORKERS, steps=steps,

@@ -14,15 +14,15 @@ from garfield.cli.flags import Flags
 from garfield.cli.shared import AsJson, WholeNumber, console, print_error, print_json, print_note
 
 if TYPE_CHECKING:
+    from garfield.apps.settings import Settings
     from garfield.core.config import Setting
-    from garfield.launch.settings import Settings
     from garfield.launch.training import RunResult
     from garfield.report.live import LiveDisplay
 
 
 def _all_settings() -> Iterable[Setting]:
     """Those of every run, then those of each application that is known by now."""
-    from garfield.launch.settings import all_settings
+    from garfield.apps.settings import all_settings
 
     return all_settings()
 
@@ -117,8 +117,8 @@ def show(result: RunResult, path: Path, as_json: bool) -> int:
 
 def _base(config: Path | None, resume: Path | None) -> Settings:
     """Defaults, then what a file says: of the run that is resumed, or the one given."""
+    from garfield.apps.settings import Settings
     from garfield.core.errors import ConfigError
-    from garfield.launch.settings import Settings
     from garfield.runs.run_directory import RunDirectory
 
     if resume is None:
@@ -132,7 +132,7 @@ def _base(config: Path | None, resume: Path | None) -> Settings:
 
 def _read(path: Path) -> Settings:
     """Settings of a file, and the user's own files that it names."""
-    from garfield.launch.settings import Settings, read_toml
+    from garfield.apps.settings import Settings, read_toml
     from garfield.launch.user_files import without_files
 
     return Settings().updated(**without_files(read_toml(path), path.parent))

@@ -16,11 +16,11 @@ import numpy as np
 
 from garfield.adapters.contract import SGD, Adapter, Batch
 from garfield.apps import Run
+from garfield.apps.settings import NONE, Settings
 from garfield.core.frameworks import require
 from garfield.data import Dataset, load
 from garfield.data.batches import Batches, Pieces
 from garfield.data.partitions import parse as parse_partition
-from garfield.launch.settings import NONE, Settings
 from garfield.nodes.byzantine import LyingOutbox, Spy, parse_plan
 from garfield.nodes.outbox import Outbox
 from garfield.nodes.server import Server

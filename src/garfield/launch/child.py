@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from garfield.adapters.alike import layout_of
+from garfield.apps.settings import Settings
 from garfield.launch.links import Link
 from garfield.launch.lossy import transport_of
 from garfield.launch.server_checkpoints import Keeping
-from garfield.launch.settings import Settings
 from garfield.launch.user_files import load
 from garfield.runs.heap import keep_heap
 from garfield.runs.lifeline import die_with_parent

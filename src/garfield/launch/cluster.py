@@ -27,12 +27,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from garfield.apps.settings import Settings, read_toml
 from garfield.core.errors import ConfigError, QuorumError, UnknownName
 from garfield.core.events import Event, Sink
 from garfield.launch import one_node
 from garfield.launch.lossy import transport_of
 from garfield.launch.server_checkpoints import Keeping
-from garfield.launch.settings import Settings, read_toml
 from garfield.launch.user_files import without_files
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from garfield.launch.settings import Settings
+from garfield.apps.settings import Settings
 from garfield.transport.datagrams.links import LossyLinks
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from garfield.apps.settings import Settings
 from garfield.core.events import Sink
 from garfield.launch import program
 from garfield.launch.assemble import Factory, new_adapter, settled
 from garfield.launch.background_evaluator import Aside
 from garfield.launch.reporters import WorkerReporter, account
 from garfield.launch.server_checkpoints import Keeping
-from garfield.launch.settings import Settings
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
 from garfield.transport.contract import Transport

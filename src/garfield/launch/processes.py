@@ -21,11 +21,11 @@ from multiprocessing.context import ForkServerProcess
 from typing import Literal
 
 from garfield.adapters.alike import Layout, check_layouts
+from garfield.apps.settings import Settings
 from garfield.core.errors import GarfieldError
 from garfield.core.events import Event, Sink
 from garfield.launch.child import Started, run_node
 from garfield.launch.links import Kind, link
-from garfield.launch.settings import Settings
 from garfield.runs.threads import preload_modules
 
 START_S = 120.0  # importing torch or TensorFlow on a busy machine

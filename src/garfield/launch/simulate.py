@@ -15,13 +15,13 @@ from typing import Any, TypeVar, cast
 
 from garfield.adapters.alike import check_alike
 from garfield.adapters.contract import Adapter, Batch, FlatVector
+from garfield.apps.settings import NONE, Settings
 from garfield.core.events import Event, Sink
 from garfield.data.batches import Batches
 from garfield.launch.assemble import Factory, new_adapter, settled
 from garfield.launch.lossy import lossy_links
 from garfield.launch.program import run_server
 from garfield.launch.server_checkpoints import Keeping
-from garfield.launch.settings import NONE, Settings
 from garfield.nodes.byzantine import parse_plan
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker

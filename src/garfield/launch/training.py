@@ -16,13 +16,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from garfield.apps.settings import NONE, Settings
 from garfield.core.errors import ConfigError, GarfieldError, MissingDependency
 from garfield.core.events import Event, Sink
 from garfield.core.frameworks import require
 from garfield.launch.assemble import dataset, partition_of, settled
 from garfield.launch.child import Started
 from garfield.launch.server_checkpoints import Keeping
-from garfield.launch.settings import NONE, Settings
 from garfield.launch.user_files import loaded, recorded
 from garfield.report import plots
 from garfield.report.live import LiveDisplay

@@ -7,13 +7,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from garfield.apps import APPS
+from garfield.apps import APPS, checks
 from garfield.apps.application import App, Numbers
 from garfield.apps.options import Options, Training
 from garfield.core.config import Setting, settings_of
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.gars import Rule, parse
-from garfield.launch import checks
 from garfield.nodes.node import Waits
 
 if sys.version_info >= (3, 11):

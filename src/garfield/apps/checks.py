@@ -13,7 +13,7 @@ from garfield.models import MODELS
 from garfield.nodes.byzantine import parse_plan
 
 if TYPE_CHECKING:
-    from garfield.launch.settings import Settings
+    from garfield.apps.settings import Settings
 
 NONE = "none"
 TRANSPORTS = ("grpc", "gloo", "nccl")
