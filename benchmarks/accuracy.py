@@ -71,7 +71,7 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     found = {}
     for data in options.accuracy_data:
         steps = options.accuracy_steps or (30 if options.quick else STEPS[data])
-        common = Settings(
+        common = Settings.of(
             data=data, data_dir=options.accuracy_data_dir, model=MODELS[data], workers=N_W,
             steps=steps, evaluate_every=0, simulate=True,
         )  # fmt: skip
@@ -103,14 +103,13 @@ def _mean(one: Setting, common: Settings, options: argparse.Namespace, console: 
     settings = one.settings(common)
     with console.status(f"{common.data}: {one.app}, {one.rule}, f = {one.f}"):
         return statistics.fmean(
-            _accuracy(replace(settings, seed=seed), options.fresh)
-            for seed in options.accuracy_seeds
+            _accuracy(settings.updated(seed=seed), options.fresh) for seed in options.accuracy_seeds
         )
 
 
 def _accuracy(settings: Settings, fresh: bool) -> float:
-    usual = asdict(Settings())
-    what = {k: v for k, v in asdict(settings).items() if k != "data_dir" and v != usual[k]}
+    usual = Settings().values()
+    what = {k: v for k, v in settings.values().items() if k != "data_dir" and v != usual.get(k)}
     digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
     path = KEPT / f"{settings.data}-{settings.app}-{settings.gar}-{digest}.json"
     if path.exists() and not fresh:

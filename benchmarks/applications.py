@@ -16,14 +16,14 @@ import argparse
 import json
 import os
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from benchmarks.applications_table import draw, legend, table
-from garfield.apps import APPS
+from garfield.apps import APPLICATIONS
+from garfield.apps.application import Peers, SeveralServers
 from garfield.apps.settings import NONE, Settings
 from garfield.core.errors import GarfieldError, MissingDependency
 from garfield.core.files import write_json
@@ -47,7 +47,7 @@ GATHER_EVERY = 5
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--apps", nargs="+", choices=[*APPS], help="applications (all)")
+    group.add_argument("--apps", nargs="+", choices=[*APPLICATIONS], help="applications (all)")
     group.add_argument("--steps", type=int, default=150, help="of each simulated run (150)")
     group.add_argument("--real-steps", type=int, default=40, help="of real processes (40)")
     group.add_argument("--again", action="store_true", help="forget the cells that are kept")
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         base, steps, real_steps = BASE.updated(**QUICK), 50, 20
     target, liars = TARGETS[base.model], (WORKERS, LYING_WORKERS, SERVERS, LYING_SERVERS)
     console.print(legend(*liars, target), highlight=False)
-    names = options.apps or sorted(APPS, key=lambda name: name != "vanilla")
+    names = options.apps or sorted(APPLICATIONS, key=lambda name: name != "vanilla")
     lines: dict[str, dict[str, Any]] = {app: {} for app in names}
     for app, cells in lines.items():
         for attack in ATTACKS:
@@ -79,13 +79,14 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         console.print(f"Picture: {draw(lines, ATTACKS, RESULTS / 'applications.png')}")
     except MissingDependency as missing:
         console.print(str(missing))
-    return {"base": asdict(base), "target": target, "applications": lines}
+    return {"base": base.values(), "target": target, "applications": lines}
 
 
 def settings_of(app: str, attack: str, base: Settings = BASE) -> Settings:
     """The same run for every application, as far as it can be the same."""
     changes: dict[str, Any] = {"app": app, "worker_attack": attack}
-    if APPS[app].several_servers and not APPS[app].peers:
+    application = APPLICATIONS[app]
+    if isinstance(application, SeveralServers) and not isinstance(application, Peers):
         changes |= {"servers": SERVERS, "byzantine_servers": LYING_SERVERS, "server_attack": attack}
     if app == "draco":
         changes["redundancy"] = 9
@@ -106,7 +107,7 @@ class Kept:
         """What `make(settings)` found, now or before."""
         name = f"{kind}-{settings.model}-{settings.app}-{settings.worker_attack}.json"
         path = self._directory / name
-        used = asdict(settings)
+        used = settings.values()
         if path.exists() and not self._again:
             before = json.loads(path.read_text())
             if before["settings"] == used:

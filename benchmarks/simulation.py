@@ -86,7 +86,7 @@ def _ours(n: int, rule: str, steps: int) -> list[float]:
     keep_heap()  # as `garfield train --simulate` does
     torch.set_num_threads(1)  # gradients are computed side by side instead
     set_threads(cores)
-    settings = Settings(
+    settings = Settings.of(
         model="mnist_cnn", data="fashion-small", workers=n, byzantine_workers=F, batch=BATCH,
         gar=rule, worker_attack=ATTACK, steps=steps + 2, evaluate_every=0, simulate=True,
     )  # fmt: skip

@@ -69,7 +69,7 @@ def _pace(options: argparse.Namespace, rounds: int, steps: int) -> dict[str, flo
 
 
 def _contender(options: argparse.Namespace, framework: str, steps: int) -> Contender:
-    settings = Settings(
+    settings = Settings.of(
         app="ssmw", framework=framework, model=options.tensorflow_model,
         data=options.tensorflow_data, data_dir=options.tensorflow_data_dir,
         workers=options.tensorflow_workers, f_workers=1, gar="median",

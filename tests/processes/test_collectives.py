@@ -14,7 +14,7 @@ from garfield.nodes.outbox import Outbox
 from garfield.transport.collectives import CollectiveTransport
 from garfield.transport.contract import Key, first
 
-BASE = Settings(
+BASE = Settings.of(
     app="vanilla", model="digits_mlp", data="digits", workers=3, steps=12, evaluate_every=0,
     timeout_s=2.0, give_up_s=4.0, transport="gloo",
 )  # fmt: skip

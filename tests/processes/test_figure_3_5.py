@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 pytest.importorskip("grpc")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # on two idle cores, two minutes in all
 
-BASE = Settings(
+BASE = Settings.of(
     model="mnist_cnn", data="fashion", workers=11, steps=100, batch=16, evaluate_every=0,
     timeout_s=60.0, give_up_s=120.0,
 )  # fmt: skip

@@ -115,5 +115,5 @@ def test_a_run_that_was_interrupted_goes_on_and_learns(tmp_path):
 def test_defaults_of_an_application_come_with_it_and_go_with_it():
     back = LECTURE.updated(app="msmw")
     assert (back.asynchronous, back.learning_rate_decay) == (False, 0.0)
-    own = Settings(learning_rate_decay=0.3).updated(app="guanyu")
+    own = Settings.of(learning_rate_decay=0.3).updated(app="guanyu")
     assert own.learning_rate_decay == 0.3

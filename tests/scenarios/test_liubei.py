@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from garfield.apps.settings import Settings, read_toml
+from garfield.apps.settings import Settings
+from garfield.core.config import read_toml
 from garfield.core.errors import BoundError, ConfigError
 from garfield.launch.assemble import settled
 from garfield.launch.simulate import simulate

@@ -15,7 +15,7 @@ from garfield.launch.server_checkpoints import Keeping
 from garfield.launch.simulate import simulate
 from tests.command import invoke
 
-TINY = Settings(
+TINY = Settings.of(
     model="digits_mlp", data="digits", framework="tensorflow", workers=7, steps=6, batch=8,
     evaluate_every=0, simulate=True,
 )  # fmt: skip

@@ -12,7 +12,7 @@ from garfield.launch.simulate import _Work, simulate
 from garfield.models import build
 from garfield.transport.simulated import Simulation
 
-RUN = Settings(
+RUN = Settings.of(
     model="digits_mlp", data="digits", workers=7, byzantine_workers=1, worker_attack="reverse",
     steps=4, batch=8, simulate=True,
 )  # fmt: skip

@@ -12,7 +12,7 @@ from garfield.launch.server_checkpoints import Keeping
 from garfield.launch.simulate import simulate
 from tests.command import invoke
 
-TINY = Settings(
+TINY = Settings.of(
     model="digits_mlp", data="digits", workers=5, steps=8, batch=8, momentum=0.0,
     byzantine_workers=1, worker_attack="random", evaluate_every=0, simulate=True,
 )  # fmt: skip

@@ -24,7 +24,7 @@ def ranges(settings: Settings) -> None:
     s = settings
     at_one = ("workers", "servers", "steps", "batch")
     at_zero = (
-        "evaluate_every", "checkpoint_every", "contractions", "seed", "weight_decay",
+        "evaluate_every", "checkpoint_every", "seed", "weight_decay",
         "learning_rate_decay", "test_images",
     )  # fmt: skip
     for name, bound in (dict.fromkeys(at_one, 1) | dict.fromkeys(at_zero, 0)).items():
@@ -57,8 +57,6 @@ def attacks(settings: Settings) -> None:
         count, most = getattr(s, liars), getattr(s, among) - 1
         if not 0 <= count <= most:
             raise ConfigError(f"{liars} must be within 0..{most} ({among} - 1), got {count}.")
-    if not s.application.several_servers and s.servers != 1:
-        raise ConfigError(f"{s.app} has one server, got {s.servers}.")
     for attack in (s.worker_attack, s.server_attack):
         if attack != NONE:
             parse_plan(attack)
@@ -68,16 +66,16 @@ def exclusion(settings: Settings) -> None:
     """Only nodes of the run can be left out, and not all of a kind."""
     s = settings
     known = dict.fromkeys((*s.all_servers, *s.all_workers))
-    for name in s.excluded:
+    for name in s.exclude:
         if name not in known:
             raise UnknownName("a node of this run", name, known)
     if not s.worker_names or not s.honest_servers:
         who = "honest server" if s.worker_names else "worker"
-        raise ConfigError(f"Without {', '.join(s.excluded)} no {who} is left.")
+        raise ConfigError(f"Without {', '.join(s.exclude)} no {who} is left.")
 
 
 def tolerance(settings: Settings) -> None:
-    """Somebody must be honest, whatever the rule says; and nobody can lie where there is nothing.
+    """Somebody must be honest, whatever the rule says; and servers have no data to lie in.
 
     A rule's own bound comes later: it knows what it needs beyond this.
     """
@@ -87,18 +85,13 @@ def tolerance(settings: Settings) -> None:
     ):  # fmt: skip
         if not 0 <= f < n:
             raise ConfigError(f"{name} must be within 0..{n - 1} (of the {n} there are), got {f}.")
-    if s.application.peers and (s.servers != 1 or s.f_servers or s.server_attack != NONE):
-        raise ConfigError(
-            f"{s.app} has no servers: every node is server and worker at once. Say it with "
-            "--workers, --f-workers and --worker-attack."
-        )
     attack = None if s.server_attack == NONE else parse_plan(s.server_attack).attack
     if attack is not None and attack.kind == "data":
         raise ConfigError(f"{attack.name} lies in the training data, and servers have none.")
 
 
 def frameworks(settings: Settings) -> None:
-    """They are known, have the model, and are mixed only where weights and bits may differ."""
+    """They are known, and have the model."""
     s = settings
     for name in s.frameworks:
         if name not in FRAMEWORKS:
@@ -108,18 +101,12 @@ def frameworks(settings: Settings) -> None:
         raise ConfigError(
             f"{s.model} is not written for TensorFlow. Choose one of: {', '.join(written)}."
         )
-    if len(set(s.frameworks)) == 1:
-        return
-    if s.application.peers:
-        raise ConfigError(
-            f"The nodes of {s.app} start from the same weights, and torch and tensorflow draw "
-            "them differently. Choose one framework."
-        )
-    if s.application.shared_data:
-        raise ConfigError(
-            f"The workers of {s.app} compute the same gradients, bit for bit, and those of torch "
-            "and tensorflow differ by rounding. Choose one framework."
-        )
+
+
+def rules(settings: Settings) -> None:
+    """Both rules are known, also the one that an application may not need."""
+    assert settings.rule is not None
+    assert settings.model_rule is not None
 
 
 def transport(settings: Settings) -> None:
@@ -129,11 +116,7 @@ def transport(settings: Settings) -> None:
         raise UnknownName("a transport", s.transport, TRANSPORTS)
     if s.transport == "grpc":
         return
-    if s.application.robust or s.application.several_servers:
-        raise ConfigError(
-            f"{s.app} must survive faults, and with {s.transport} one silent peer ends the "
-            "communication of all. Use --transport grpc, or --app vanilla."
-        )
+    s.application.check_transport(s)
     if s.simulate or s.asynchronous or {s.worker_attack, s.server_attack} != {NONE}:
         raise ConfigError(
             f"With {s.transport} all nodes are trusted, synchronous and real: no attacks, no "

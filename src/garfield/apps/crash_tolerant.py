@@ -6,16 +6,20 @@ been silent for a time-out. The new primary's model may be older than that of
 the crashed one; learning converges all the same. Lies are not survived.
 """
 
-from dataclasses import replace
-from typing import Any
+from __future__ import annotations
 
-from garfield.apps.application import Numbers, Run, app
-from garfield.apps.options import Options
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from garfield.apps.application import NoSettings, Run, SeveralServers, application
 from garfield.core.errors import ConfigError, QuorumError
-from garfield.gars import Rule
+from garfield.gars import Rule, parse
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
 from garfield.transport.contract import Key
+
+if TYPE_CHECKING:
+    from garfield.apps.settings import Settings
 
 
 class PrimaryWorker(Worker):
@@ -44,24 +48,30 @@ class PrimaryWorker(Worker):
         self.step += 1
 
 
-def _a_server_survives(numbers: Numbers, gar: Rule, model_gar: Rule, options: Options) -> None:
-    if not numbers.synchronous:
-        raise ConfigError("crash-tolerant assumes synchrony: a time-out means a crash.")
-    if numbers.n_ps < numbers.f_ps + 1:
-        raise ConfigError(
-            f"crash-tolerant needs {numbers.f_ps + 1} servers to survive {numbers.f_ps} "
-            f"crashes, got {numbers.n_ps}."
-        )
+class CrashTolerant(SeveralServers[NoSettings]):
+    """Servers may crash; nobody lies."""
+
+    worker = PrimaryWorker
+
+    def rule(self, settings: Settings) -> Rule:
+        return parse("average")
+
+    def rule_name(self, settings: Settings) -> str:
+        return "average"
+
+    def check(self, settings: Settings) -> None:
+        if settings.asynchronous:
+            raise ConfigError("crash-tolerant assumes synchrony: a time-out means a crash.")
+        numbers = settings.numbers
+        if numbers.n_ps < numbers.f_ps + 1:
+            raise ConfigError(
+                f"crash-tolerant needs {numbers.f_ps + 1} servers to survive {numbers.f_ps} "
+                f"crashes, got {numbers.n_ps}."
+            )
 
 
-@app(
-    "crash-tolerant",
-    check=_a_server_survives,
-    worker=PrimaryWorker,
-    several_servers=True,
-    robust=False,
-)
-def crash_tolerant(ps: Server, run: Run) -> None:
+@application("crash-tolerant", CrashTolerant)
+def crash_tolerant(ps: Server, run: Run[NoSettings]) -> None:
     """Replicated servers, averaging, fail-over: survives crashes, not lies."""
     for t in ps.steps(run.steps):
         gradients = ps.get_gradients(t, run.numbers.n_w)

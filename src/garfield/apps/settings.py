@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from garfield.apps import APPS, checks
-from garfield.apps.application import App, Numbers
-from garfield.apps.options import Options, Training
-from garfield.core.config import Setting, settings_of
-from garfield.core.errors import ConfigError, UnknownName
+from garfield.apps import APPLICATIONS, checks
+from garfield.apps.application import Application, Numbers
+from garfield.core.config import (
+    NOT_A_SETTING,
+    Setting,
+    flattened,
+    known_setting,
+    made,
+    named,
+    settings_of,
+    values_of,
+)
+from garfield.core.errors import ConfigError
 from garfield.gars import Rule, parse
 from garfield.nodes.node import Waits
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from garfield.transport.datagrams.links import LossyLinks
 
 NONE = "none"
 
 
 @dataclass(frozen=True)
-class Settings(Options):
+class Training:
+    """How the model is trained, as far as an application has to know."""
+
+    learning_rate: float = 0.05
+    learning_rate_decay: float = 0.0
+    seed: int = 0
+
+    def rate(self, step: int) -> float:
+        """The learning rate of that step."""
+        return self.learning_rate / (1 + self.learning_rate_decay * step)
+
+
+@dataclass(frozen=True)
+class Settings:
     """One run. Flags of `garfield train` and keys of its TOML file carry these names."""
 
     app: str = "ssmw"
@@ -72,8 +87,6 @@ class Settings(Options):
     """At the servers."""
     partition: str = "iid"
     """How data are dealt to workers: iid, dirichlet(alpha=0.5), one-class."""
-    contractions: int = 0
-    """Contraction rounds a step (decentralized), for data that are not iid."""
     asynchronous: bool = False
     """Go on with the fastest n - f replies instead of waiting for all."""
     evaluate_every: int = 20
@@ -91,14 +104,32 @@ class Settings(Options):
     """Fixes all randomness."""
     simulate: bool = False
     """All nodes in one process, on a virtual clock."""
-    exclude: str | None = None
+    exclude: tuple[str, ...] = ()
     """Peers to leave out altogether, with commas: worker-3,worker-5."""
     transport: str = "grpc"
     """How nodes talk: grpc; for vanilla, where all are trusted, also gloo and nccl."""
 
+    own_values: tuple[tuple[str, Any], ...] = field(default=(), metadata=NOT_A_SETTING)
+    """What is set of the applications' own settings, by name, where it is not the default."""
+
+    @classmethod
+    def of(cls, **values: Any) -> Settings:
+        """Settings by their flat names; the application's own defaults for what is not given."""
+        return cls().updated(**values)
+
     @property
-    def application(self) -> App:
-        return APPS[self.app]
+    def application(self) -> Application[Any]:
+        return APPLICATIONS[self.app]
+
+    @property
+    def own(self) -> Any:
+        """The settings that are the application's own."""
+        known = named(settings_of(self.application.own))
+        return self.application.own(**{k: v for k, v in self.own_values if k in known})
+
+    def values(self) -> dict[str, Any]:
+        """Every setting by its flat name, the application's own included."""
+        return values_of(self) | values_of(self.own)
 
     @property
     def frameworks(self) -> tuple[str, ...]:
@@ -113,36 +144,30 @@ class Settings(Options):
     @property
     def numbers(self) -> Numbers:
         """What the application and its rules are told."""
-        f_w = self.byzantine_workers + self.faulty_links
-        f_w = f_w if self.f_workers is None else self.f_workers
-        f_ps = self.byzantine_servers if self.f_servers is None else self.f_servers
-        n_w, n_ps = len(self.worker_names), len(self.server_names)
-        if self.application.peers:
-            return Numbers(n_w, f_w, n_w, f_w, not self.asynchronous)
-        if not self.application.robust:  # it tolerates no lies, whatever there may be
-            f_w = f_w if self.application.several_servers else 0
-        f_ps = f_ps if self.application.several_servers else 0
-        quorums = (self.gradient_quorum, self.model_quorum)
-        liars = len(set(self.liars).intersection(self.worker_names))
-        return Numbers(n_w, f_w, n_ps, f_ps, not self.asynchronous, *quorums, liars)
+        return self.application.numbers(self)
 
     @property
     def training(self) -> Training:
-        return Training(**{part.name: getattr(self, part.name) for part in fields(Training)})
+        return Training(self.learning_rate, self.learning_rate_decay, self.seed)
 
     @property
     def rule(self) -> Rule:
-        chosen = self.application.robust and self.application.joins is None
-        return parse(self.gar if chosen else "average")
-
-    @property
-    def server_momentum(self) -> float:
-        """Of the servers' optimizers; the workers then have none."""
-        return self.momentum if self.application.momentum_at_server else 0.0
+        """What joins gradients."""
+        return self.application.rule(self)
 
     @property
     def model_rule(self) -> Rule:
         return parse(self.model_gar)
+
+    @property
+    def rule_name(self) -> str:
+        """How gradients are joined, in a word or two."""
+        return self.application.rule_name(self)
+
+    @property
+    def lossy_links(self) -> LossyLinks | None:
+        """The links that may lose parts of vectors; None if there are none."""
+        return self.application.lossy_links(self)
 
     @property
     def waits(self) -> Waits:
@@ -151,22 +176,15 @@ class Settings(Options):
     @property
     def all_workers(self) -> tuple[str, ...]:
         """The excluded included, whose data stay theirs. Sorted by name is sorted by number."""
-        return _names("node" if self.application.peers else "worker", self.workers)
+        return self.application.worker_names(self)
 
     @property
     def all_servers(self) -> tuple[str, ...]:
-        if self.application.peers:
-            return self.all_workers
-        return _names("server", self.servers if self.application.several_servers else 1)
-
-    @property
-    def excluded(self) -> tuple[str, ...]:
-        """Neither asked nor answered, nor counted."""
-        return tuple(name.strip() for name in (self.exclude or "").split(",") if name.strip())
+        """The excluded included."""
+        return self.application.server_names(self)
 
     def _present(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        left_out = self.excluded
-        return tuple(name for name in names if name not in left_out) if left_out else names
+        return tuple(name for name in names if name not in self.exclude)
 
     @property
     def worker_names(self) -> tuple[str, ...]:
@@ -179,9 +197,9 @@ class Settings(Options):
     @property
     def liars(self) -> tuple[str, ...]:
         """The last of each kind lie; the first of each is always honest."""
-        lying = self.all_workers[self.workers - self.byzantine_workers :]
-        if not self.application.peers:
-            lying += self.all_servers[len(self.all_servers) - self.byzantine_servers :]
+        workers, servers = self.all_workers, self.all_servers
+        lying = workers[len(workers) - self.byzantine_workers :]
+        lying += servers[len(servers) - self.byzantine_servers :]
         return self._present(lying)
 
     @property
@@ -198,11 +216,9 @@ class Settings(Options):
         checks.exclusion(self)
         checks.tolerance(self)
         checks.transport(self)
-        if self.application.joins is not None and self.gar not in (Settings.gar, "average"):
-            how = self.application.joins(self, self.numbers)
-            raise ConfigError(f"{self.app} joins gradients by {how}: leave --gar {self.gar} out.")
-        self.refuse_unused(self.app, self.application.options)
-        self.application.check(self.numbers, self.rule, self.model_rule, self)
+        checks.rules(self)
+        self._refuse_unused()
+        self.application.check(self)
         return self
 
     def updated(self, **changes: Any) -> Settings:
@@ -212,56 +228,66 @@ class Settings(Options):
         """
         if isinstance(changes.get("app"), str):
             changes = {**self._defaults_of(changes["app"]), **changes}
-        known = {f.name: str(f.type) for f in fields(self)}
+        general, owned = named(settings_of(Settings)), settings_of_applications()
+        known = {name: alike[0] for name, alike in owned.items()} | general
+        values, own = values_of(self), dict(self.own_values)
         for name, value in changes.items():
-            if name not in known:
-                raise UnknownName("a setting", name, known)
-            if name == "exclude" and isinstance(value, (list, tuple)):  # as TOML has it
-                value = ",".join(map(str, value))
-            changes[name] = _typed(name, known[name], value)
-        return replace(self, **changes)
+            typed = known_setting(name, known).typed(value)
+            if name in general:
+                values[name] = typed
+            elif all(setting.default == typed for setting in owned[name]):
+                own.pop(name, None)
+            else:
+                own[name] = typed
+        return replace(
+            made(Settings, values),
+            own_values=tuple((name, own[name]) for name in owned if name in own),
+        )
+
+    def _refuse_unused(self) -> None:
+        """ConfigError for a setting that is given, and that only other applications have."""
+        own, owned = named(settings_of(self.application.own)), settings_of_applications()
+        for name, value in self.own_values:
+            if name not in own and all(setting.default != value for setting in owned[name]):
+                remedy = f"It knows: {', '.join(own)}." if own else "Leave it out."
+                raise ConfigError(f"{self.app} does not use {name}. {remedy}")
 
     def _defaults_of(self, app: str) -> dict[str, Any]:
-        """Of that application, where this one's stand as they were."""
-        general = {f.name: f.default for f in fields(self)}
-        mine, its = self.application.defaults, APPS[app].defaults
+        """The defaults of that application, where this one's stand as they were."""
+        general = {setting.name: setting.default for setting in settings_of(Settings)}
+        mine, its, values = self.application.defaults, APPLICATIONS[app].defaults, values_of(self)
         return {
             name: its.get(name, general[name])
             for name in {**mine, **its}
-            if getattr(self, name) == mine.get(name, general[name])
+            if values[name] == mine.get(name, general[name])
         }
 
 
-def all_settings() -> tuple[Setting, ...]:
-    """Every setting of a run, those of single applications included."""
-    return settings_of(Settings)
+def settings_of_applications() -> dict[str, list[Setting]]:
+    """The settings that applications own, by name; several may have one of the same name."""
+    found: dict[str, list[Setting]] = {}
+    general = named(settings_of(Settings))
+    for name, application in APPLICATIONS.items():
+        for setting in settings_of(application.own):
+            alike = found.setdefault(setting.name, [])
+            other_kind = (each for each in alike if each.kind is not setting.kind)
+            clash = general.get(setting.name) or next(other_kind, None)
+            if clash is not None:
+                whose = clash.group if alike else "every run"
+                raise ConfigError(
+                    f"{setting.name} cannot be a setting of {name}: it is one of {whose} already. "
+                    "Choose another name."
+                )
+            alike.append(replace(setting, group=name))
+    return found
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Settings from a file: keys as the flags are spelt, with - or _."""
-    try:
-        content = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
-        raise ConfigError(f"{path} cannot be read: {problem}.") from None
-    return {name.replace("-", "_"): value for name, value in content.items()}
+def all_settings() -> list[Setting]:
+    """Every setting of a run, then those of each application, in a group of its name."""
+    owned = settings_of_applications().values()
+    return [*settings_of(Settings), *(setting for each in owned for setting in each)]
 
 
-def _typed(name: str, kind: str, value: Any) -> Any:
-    """The value as its field wants it; an int will do for a float, nothing else for anything."""
-    if kind.endswith("| None") and value is None:
-        return None
-    wanted = _KINDS[kind.partition(" ")[0]]
-    if wanted is float and type(value) is int:
-        return float(value)
-    if type(value) is not wanted:
-        raise ConfigError(f"{name} must be {_WORDS[wanted]}, got {value!r}.")
-    return value
-
-
-_KINDS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
-_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
-
-
-def _names(prefix: str, count: int) -> tuple[str, ...]:
-    width = len(str(count - 1))
-    return tuple(f"{prefix}-{i:0{width}}" for i in range(count))
+def from_toml(content: dict[str, Any]) -> Settings:
+    """Settings from what a TOML file holds: flat keys, or tables of groups."""
+    return Settings.of(**flattened(content, all_settings()))

@@ -70,7 +70,7 @@ def demo(
 def _runs(steps: int, attack: str, seed: int) -> dict[str, Settings]:
     from garfield.apps.settings import Settings
 
-    calm = Settings(
+    calm = Settings.of(
         app="vanilla", model="mnist_cnn", data="fashion-small", workers=WORKERS, steps=steps,
         evaluate_every=max(1, steps // 16), seed=seed,
     )  # fmt: skip
@@ -82,7 +82,7 @@ def _runs(steps: int, attack: str, seed: int) -> dict[str, Settings]:
 def _entry(label: str, settings: Settings, result: RunResult) -> Entry:
     from garfield.report.comparison import Entry
 
-    rule = settings.gar if settings.application.robust else "averaging"
+    rule = settings.rule_name.replace("average", "averaging")
     attack = settings.worker_attack
     return Entry(
         label, settings.byzantine_workers, attack, rule, result.summary, result.history.curve

@@ -132,7 +132,8 @@ def _base(config: Path | None, resume: Path | None) -> Settings:
 
 def _read(path: Path) -> Settings:
     """Settings of a file, and the user's own files that it names."""
-    from garfield.apps.settings import Settings, read_toml
+    from garfield.apps.settings import from_toml
+    from garfield.core.config import read_toml
     from garfield.launch.user_files import without_files
 
-    return Settings().updated(**without_files(read_toml(path), path.parent))
+    return from_toml(without_files(read_toml(path), path.parent))

@@ -20,7 +20,6 @@ needs a signature made by hand for every setting.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import types
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from garfield.core.errors import ConfigError, UnknownName
+from garfield.core.files import as_json
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -45,7 +45,7 @@ NOT_A_SETTING = types.MappingProxyType({"setting": False})
 
 _WORDS: dict[Any, str] = {
     str: "a text", int: "a whole number", float: "a number", bool: "true or false",
-    tuple: "a list of names",
+    tuple: "a text or a list of names",
 }  # fmt: skip
 
 
@@ -79,8 +79,8 @@ class Setting:
 
         Names may be a list, or a text with commas.
         """
-        if value is None and self.optional:
-            return None
+        if value is None and (self.optional or self.kind is tuple):
+            return None if self.optional else ()
         if self.kind is tuple and isinstance(value, (str, list, tuple)):
             given = value.split(",") if isinstance(value, str) else value
             if all(isinstance(name, str) for name in given):
@@ -101,9 +101,13 @@ class Setting:
             return self.typed(text)  # refuses it
 
 
-@cache
-def settings_of(owner: type, group: str = "") -> tuple[Setting, ...]:
+def settings_of(owner: type) -> tuple[Setting, ...]:
     """All settings of a dataclass, those of its groups included, in order."""
+    return _settings_of(owner, "")
+
+
+@cache
+def _settings_of(owner: type, group: str) -> tuple[Setting, ...]:
     if not is_dataclass(owner):
         raise ConfigError(f"{owner.__name__} must be a dataclass to hold settings.")
     hints, about = typing.get_type_hints(owner), _documentation(owner)
@@ -112,7 +116,7 @@ def settings_of(owner: type, group: str = "") -> tuple[Setting, ...]:
         if field.metadata.get("setting", True):
             hint = hints[field.name]
             if is_dataclass(hint):
-                found += settings_of(typing.cast(type, hint), field.name)
+                found += _settings_of(typing.cast(type, hint), field.name)
             else:
                 kind, optional = _kind(owner, field.name, hint)
                 default = _default(owner, field)
@@ -126,13 +130,13 @@ def values_of(settings: object) -> dict[str, Any]:
     """The value of each setting by its flat name."""
     return {
         setting.name: getattr(_holder(settings, setting), setting.name)
-        for setting in settings_of(typing.cast(type, type(settings)))
+        for setting in settings_of(type(settings))
     }
 
 
 def made(owner: type[Owner], values: Mapping[str, Any]) -> Owner:
     """A dataclass of settings from flat values; names and types are checked."""
-    known = named(settings_of(typing.cast(type, owner)))
+    known = named(settings_of(owner))
     grouped: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
         setting = known_setting(name, known)
@@ -196,7 +200,7 @@ def as_toml(values: Mapping[str, Any]) -> str:
         elif isinstance(value, float) and not math.isfinite(value):
             lines.append(f"{key} = {value}")
         else:  # a JSON text, number, list or truth value is a TOML one too
-            lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+            lines.append(f"{key} = {as_json(value)}")
     return "\n".join(lines) + "\n"
 
 

@@ -50,23 +50,25 @@ class Factory:
         s = self.settings
         outbox = self._outbox(name, transport, s.worker_names, s.worker_attack)
         data: Any = self.feed(self._batches(name, name))
-        more = s.application.worker_arguments(s, s.numbers)
-        if s.application.shared_data:
+        more = s.application.worker_arguments(s)
+        if s.application.shares_data():
             data = [self.feed(self._batches(each, name)) for each in s.worker_names]
             more["place"] = s.worker_names.index(name)
         return s.application.worker(
             self.adapter(name, False), data, transport=transport, servers=s.server_names,
             f_ps=s.numbers.f_ps, q_ps=s.numbers.q_ps, model_gar=s.model_rule,
-            momentum=s.momentum - s.server_momentum, outbox=outbox, **self.node, **more,
+            momentum=s.momentum - s.application.server_momentum(s), outbox=outbox,
+            **self.node, **more,
         )  # fmt: skip
 
     def server(self, name: str, transport: Transport) -> Server:
         s = self.settings
-        attack = s.worker_attack if s.application.peers else s.server_attack
+        is_worker = name in s.worker_names  # too, where there are no servers
+        attack = s.worker_attack if is_worker else s.server_attack
         outbox = self._outbox(name, transport, s.server_names, attack)
         model = self.adapter(name, True)
         worker = None
-        if s.application.peers:
+        if is_worker:
             worker = Worker(
                 model, self.feed(self._batches(name, name)), transport=transport, servers=[name],
                 momentum=s.momentum, outbox=outbox, serves=False, **self.node,
@@ -77,10 +79,10 @@ class Factory:
             test=evaluation_batches(self._dataset(), s.test_images, s.seed), **self.node,
         )  # fmt: skip
 
-    def run(self, after_step: Callable[[Server, Run], None]) -> Run:
+    def run(self, after_step: Callable[[Server, Run[Any]], None]) -> Run[Any]:
         """What a server's loop is told."""
         s = self.settings
-        return Run(s.steps, s.numbers, s.rule, s.model_rule, s.contractions, s, after_step)
+        return Run(s.steps, s.numbers, s.rule, s.model_rule, s.own, after_step)
 
     def _dataset(self) -> Dataset:
         return dataset(self.settings.data, self.settings.data_dir)
@@ -168,14 +170,15 @@ def settled(settings: Settings) -> Settings:
         )
         return new_adapter(settings, settings.frameworks[0], optimizer=False), batch
 
-    return settings.updated(**settings.application.settle(settings, probe))
+    return settings.application.settled(settings, probe)
 
 
 def new_adapter(settings: Settings, framework: str, *, optimizer: bool) -> Adapter:
     """A fresh model, the same at every node of a framework, with plain SGD at a server."""
     make = _torch_adapter if framework == "torch" else _tensorflow_adapter
     s = settings
-    sgd = SGD(s.learning_rate, s.learning_rate_decay, s.server_momentum, s.weight_decay)
+    momentum = s.application.server_momentum(s)
+    sgd = SGD(s.learning_rate, s.learning_rate_decay, momentum, s.weight_decay)
     return make(settings, sgd if optimizer else None)
 
 

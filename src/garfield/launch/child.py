@@ -23,7 +23,7 @@ from typing import Any
 from garfield.adapters.alike import layout_of
 from garfield.apps.settings import Settings
 from garfield.launch.links import Link
-from garfield.launch.lossy import transport_of
+from garfield.launch.node_transport import transport_of
 from garfield.launch.server_checkpoints import Keeping
 from garfield.launch.user_files import load
 from garfield.runs.heap import keep_heap
@@ -52,7 +52,7 @@ def run_node(
     try:
         for path in started.files:
             load(path)
-        _run(Settings(**settings), name, channel, link, started)
+        _run(Settings.of(**settings), name, channel, link, started)
     except Exception as failure:
         message = {"event": "failed", "node": name, "error": str(failure)}
         channel.send({**message, "trace": traceback.format_exc()})

@@ -14,7 +14,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
@@ -169,7 +169,7 @@ class Processes:
 
     def _spawn(self, name: str) -> _Child:
         ours, theirs = self._context.Pipe()
-        arguments = (asdict(self.settings), name, theirs, self._link, self._started)
+        arguments = (self.settings.values(), name, theirs, self._link, self._started)
         process = self._context.Process(target=run_node, args=arguments, name=name, daemon=True)
         process.start()
         theirs.close()

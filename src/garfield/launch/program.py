@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from garfield.apps import Run
 from garfield.core.errors import DivergedError
 from garfield.core.events import Sink
@@ -31,7 +33,7 @@ def run_server(
     if sink is not None:
         reporter = Reporter(sink, evaluate_every=every, total=settings.steps, aside=aside)
 
-    def after_step(server: Server, run: Run) -> None:
+    def after_step(server: Server, run: Run[Any]) -> None:
         if reporter is not None:
             reporter.after_step(server, run)
         kept.after_step(server, every=settings.checkpoint_every, total=settings.steps)

@@ -19,7 +19,6 @@ from garfield.apps.settings import NONE, Settings
 from garfield.core.events import Event, Sink
 from garfield.data.batches import Batches
 from garfield.launch.assemble import Factory, new_adapter, settled
-from garfield.launch.lossy import lossy_links
 from garfield.launch.program import run_server
 from garfield.launch.server_checkpoints import Keeping
 from garfield.nodes.byzantine import parse_plan
@@ -73,8 +72,8 @@ class _Simulated:
         )
         for name in settings.server_names:
             self._add_server(name)
-        if not settings.application.peers:
-            for name in settings.worker_names:
+        for name in settings.worker_names:
+            if name not in settings.server_names:
                 self._add_worker(name)
 
     def finished(self) -> bool:
@@ -107,7 +106,7 @@ class _Simulated:
 
     def _transport(self, name: str) -> Transport:
         transport = self.transports[name] = self.simulation.transport(name)
-        links = lossy_links(self.settings)
+        links = self.settings.lossy_links
         return transport if links is None else LossyWrapper(transport, links)
 
     def _own(self, name: str) -> Adapter:

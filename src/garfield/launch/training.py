@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def train(
     kept = keeping or Keeping(directory.checkpoints)
     failure, interrupted, started = None, False, datetime.now(timezone.utc)
     with directory:
-        directory.open({**asdict(settings), **recorded()})
+        directory.open({**settings.values(), **recorded()})
         if kept.step:
             directory.record({"event": "resumed", "step": kept.step})
 
@@ -112,7 +112,7 @@ def roster_of(settings: Settings) -> Roster:
 
 def title(settings: Settings) -> str:
     """A run in a line."""
-    text = f"{settings.app}, {_rule(settings)}, {len(settings.worker_names)} workers"
+    text = f"{settings.app}, {settings.rule_name}, {len(settings.worker_names)} workers"
     lying = [name for name in roster_of(settings).liars if name in settings.worker_names]
     return f"{text}, {len(lying)} lying ({settings.worker_attack})" if lying else text
 
@@ -134,15 +134,9 @@ def _about(settings: Settings) -> dict[str, Any]:
     names = ("app", "model", "framework", "data", "workers", "servers", "seed", "simulate")
     about = {name: getattr(settings, name) for name in (*names, "worker_attack", "server_attack")}
     more = {"total_steps": settings.steps, "versions": versions()}
-    more |= {"excluded": list(settings.excluded), "transport": settings.transport}
-    return {**about, "gar": _rule(settings), **more}
-
-
-def _rule(settings: Settings) -> str:
-    """The one that is used: some applications leave no choice."""
-    if settings.application.joins is not None:
-        return settings.application.joins(settings, settings.numbers)
-    return settings.gar if settings.application.robust else "average"
+    more |= {"excluded": list(settings.exclude), "transport": settings.transport}
+    own = settings.application.summary_fields(settings)
+    return {**about, "gar": settings.rule_name, **more, **own}
 
 
 def _attack_on(settings: Settings, name: str) -> str:
