@@ -112,7 +112,7 @@ def test_a_worker_pulls_far_fewer_models_than_with_msmw(monkeypatch):
 
 def _like(settings, **changes):
     names = ("model", "data", "workers", "servers", "steps", "evaluate_every", "gather_every")
-    return {**{name: getattr(settings, name) for name in names}, **changes}
+    return {**{name: settings.values()[name] for name in names}, **changes}
 
 
 # -- how it goes about it ------------------------------------------------------------------------
@@ -146,10 +146,10 @@ def _model(settings):
 
 def test_the_period_is_worked_out_alike_at_every_node_and_written_down(tmp_path):
     left_open = calm(gather_every=0, learning_rate=0.01)
-    period = settled(left_open).gather_every
+    period = settled(left_open).own.gather_every
     assert period > 1
     settled.cache_clear()
-    assert settled(left_open).gather_every == period
+    assert settled(left_open).own.gather_every == period
     assert settled(left_open.updated(learning_rate=5.0)).gather_every == 1
     words = [
         "train", "--app", "liubei", "--model", "digits_mlp", "--data", "digits", "--workers", "9",

@@ -9,6 +9,7 @@ from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.frameworks import FRAMEWORKS
 from garfield.data import DATASETS
 from garfield.data.partitions import parse as parse_partition
+from garfield.gars import parse
 from garfield.models import MODELS
 from garfield.nodes.byzantine import parse_plan
 
@@ -105,8 +106,8 @@ def frameworks(settings: Settings) -> None:
 
 def rules(settings: Settings) -> None:
     """Both rules are known, also the one that an application may not need."""
-    assert settings.rule is not None
-    assert settings.model_rule is not None
+    for name in (settings.gar, settings.model_gar):
+        parse(name)
 
 
 def transport(settings: Settings) -> None:

@@ -239,10 +239,8 @@ class Settings:
                 own.pop(name, None)
             else:
                 own[name] = typed
-        return replace(
-            made(Settings, values),
-            own_values=tuple((name, own[name]) for name in owned if name in own),
-        )
+        in_order = tuple((name, own[name]) for name in owned if name in own)
+        return replace(made(Settings, values), own_values=in_order)
 
     def _refuse_unused(self) -> None:
         """ConfigError for a setting that is given, and that only other applications have."""
