@@ -109,7 +109,7 @@ def _publish(pipe: Connection, way: Link, length: int) -> None:
     """The sender: whenever told, it publishes its vector under the next step."""
     peers: dict[str, Peer] = {}
     transport, outbox = way.transport(SENDER, peers, GrpcTransport), Outbox(kept_steps=1)
-    outbox.passable = transport.passable
+    outbox.shared_copy = transport.shared_copy
     transport.serve(outbox)
     pipe.send(transport.address)
     peers[RECEIVER] = Peer(pipe.recv(), "server")

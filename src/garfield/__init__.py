@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from garfield.core.errors import (
         BoundError,
         ConfigError,
+        Deadlock,
+        DecodingError,
         DivergedError,
         GarfieldError,
         InputError,
         MissingDependency,
+        NodeFailed,
         QuorumError,
+        RunError,
         UnknownName,
     )
     from garfield.gars import GARS, Aggregator, Explained, Rule, chain, gar, init
@@ -40,8 +44,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "garfield.attacks": ("ATTACKS", "Attack", "View", "attack"),
     "garfield.core.errors": (
-        "BoundError", "ConfigError", "DivergedError", "GarfieldError", "InputError",
-        "MissingDependency", "QuorumError", "UnknownName",
+        "BoundError", "ConfigError", "Deadlock", "DecodingError", "DivergedError",
+        "GarfieldError", "InputError", "MissingDependency", "NodeFailed", "QuorumError",
+        "RunError", "UnknownName",
     ),
     "garfield.gars": ("GARS", "Aggregator", "Explained", "Rule", "chain", "gar", "init"),
     "garfield.gars.variance": ("variance_condition",),
@@ -59,10 +64,11 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ATTACKS", "GARS", "STAGES", "Aggregator", "Attack", "BoundError", "ByzantineServer",
-    "ByzantineWorker", "ConfigError", "DivergedError", "Explained", "GARs", "GarfieldError",
-    "InputError", "MissingDependency", "Peer", "Plan", "QuorumError", "Rule", "Server", "Stage",
-    "UnknownName", "View", "Worker", "attack", "chain", "connect", "contract", "gar", "init",
-    "run_as_peers", "run_locally", "set_threads", "stage", "variance_condition",
+    "ByzantineWorker", "ConfigError", "Deadlock", "DecodingError", "DivergedError", "Explained",
+    "GARs", "GarfieldError", "InputError", "MissingDependency", "NodeFailed", "Peer", "Plan",
+    "QuorumError", "Rule", "RunError", "Server", "Stage", "UnknownName", "View", "Worker",
+    "attack", "chain", "connect", "contract", "gar", "init", "run_as_peers", "run_locally",
+    "set_threads", "stage", "variance_condition",
 ]  # fmt: skip
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from garfield.core.errors import GarfieldError
+from garfield.core.silence import NOT_FINITE, NOT_NEEDED, no_answer
 from garfield.transport.certs import load, make
-from garfield.transport.contract import NOT_NEEDED, Gone, Key, NotYet, Ready, all_of, first
+from garfield.transport.contract import Gone, Key, NotYet, Ready, all_of, first
 from garfield.transport.datagrams.links import LossyLinks
 from garfield.transport.datagrams.transport import LossyTransport
 from garfield.transport.datagrams.wrapper import LossyWrapper
@@ -387,7 +388,7 @@ def test_whoever_says_nothing_is_silent_at_the_deadline_and_no_later(cluster):
         lambda: cluster.pull(asker, NAMES[1:3], first(2), timeout_s=1.0)
     )
     assert replies.names == ("worker-1",)
-    assert replies.silent == {"worker-2": "no answer in 1 s"}
+    assert replies.silent == {"worker-2": no_answer(1)}
     assert 0.9 < wait_s < SOON_S
 
 
@@ -405,7 +406,7 @@ def test_another_length_is_silence(cluster, length):
     (asker, *_), _ = cluster.start_all([None, ready(1, length), ready(2)])
     replies, wait_s = cluster.took_s(lambda: cluster.pull(asker, NAMES[1:3], first(2)))
     assert replies.names == ("worker-2",)
-    assert any(str(size) in replies.silent["worker-1"] for size in (length, 4 * length))
+    assert any(str(size) in replies.silent["worker-1"].detail for size in (length, 4 * length))
     assert wait_s < SOON_S
 
 
@@ -417,7 +418,7 @@ def test_a_number_that_is_not_finite_is_silence(cluster, poison, length):
     (asker, *_), _ = cluster.start_all([Ready(poisoned), Ready(poisoned), ready(2, length)])
     replies = cluster.pull(asker, NAMES[:3], first(3), length=length)
     assert replies.names == ("worker-2",)
-    assert replies.silent == {"worker-0": "not finite", "worker-1": "not finite"}
+    assert replies.silent == {"worker-0": NOT_FINITE, "worker-1": NOT_FINITE}
 
 
 @pytest.mark.parametrize("lie", [b"", b"abc", b"x" * 39, b"x" * 41, b"\xff" * 40])
@@ -464,7 +465,7 @@ def test_a_peer_that_starts_late_and_says_nothing_is_silent_for_that(cluster):
     done = cluster.later(0.2, lambda: cluster.start("worker-1"))
     replies = cluster.pull(asker, ["worker-1"], first(1), timeout_s=1.5)
     done()
-    assert replies.silent == {"worker-1": "no answer in 1.5 s"}
+    assert replies.silent == {"worker-1": no_answer(1.5)}
 
 
 def test_a_peer_that_goes_and_comes_back_is_found_again(cluster):

@@ -17,7 +17,7 @@ from garfield.core.errors import BoundError, ConfigError, DecodingError
 from garfield.gars import GARS
 from garfield.launch.server_checkpoints import Keeping
 from garfield.launch.simulate import simulate
-from garfield.nodes.byzantine import BEHAVIOURS, LyingOutbox, parse_plan
+from garfield.nodes.byzantine import BEHAVIOURS, LyingOutbox, Plan, parse_plan
 from garfield.nodes.outbox import Outbox
 from garfield.transport.simulated import Simulation
 
@@ -185,7 +185,7 @@ def with_batch_norm(name, attack=None, *, steps=3, n=6):
     simulation.spawn(lambda: draco(server, run))
     for place, who in enumerate(workers):
         lies = attack is not None and place == 2
-        outbox = LyingOutbox(parse_plan(attack, n=n), who) if lies else Outbox()
+        outbox = LyingOutbox(parse_plan(attack, Plan(n=n)), who) if lies else Outbox()
         worker = DracoWorker(
             module(), [Stored(k) for k in range(n)], place=place, code=code, outbox=outbox,
             transport=simulation.transport(who), servers=["server-0"],

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from garfield.apps.settings import Settings
-from garfield.core.errors import ConfigError, GarfieldError, UnknownName
+from garfield.core.errors import ConfigError, GarfieldError, NodeFailed, UnknownName
+from garfield.core.silence import Reason, Silence
 from garfield.launch.child import Started
-from garfield.launch.processes import Fault, NodeFailed, Processes
+from garfield.launch.processes import Fault, Processes
 from garfield.launch.server_checkpoints import Keeping, saved
 from garfield.nodes.outbox import Outbox
 from garfield.transport.collectives import CollectiveTransport
@@ -129,9 +130,10 @@ def test_one_that_waits_for_a_group_says_who_has_not_joined_it():
     transport = CollectiveTransport("server-0", ["server-0", "worker-0", "worker-1"], {})
     transport.serve(Outbox())
     names = ["worker-0", "worker-1"]
+    late = Silence(Reason.UNREACHABLE, "has not joined in 0.2 s")
     replies = transport.pull(names, Key("gradient", 0), length=4, until=first(2), timeout_s=0.2)
     assert replies.names == ()
-    assert replies.silent == dict.fromkeys(names, "has not joined in 0.2 s")
+    assert replies.silent == dict.fromkeys(names, late)
     transport.close()
 
 

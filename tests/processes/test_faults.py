@@ -5,7 +5,8 @@ import os
 import pytest
 
 from garfield.apps.settings import Settings
-from garfield.launch.processes import Fault, NodeFailed, Processes
+from garfield.core.errors import NodeFailed
+from garfield.launch.processes import Fault, Processes
 
 BASE = Settings.of(
     model="digits_mlp", data="digits", workers=7, steps=40, evaluate_every=0,

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from garfield.core.errors import ConfigError
+from garfield.core.silence import NOT_FINITE, Reason, Silence
 from garfield.transport.contract import Key, Ready, first
 from garfield.transport.grpc import wire
 from garfield.transport.grpc.transport import GrpcTransport
@@ -132,7 +133,7 @@ def test_a_number_that_is_not_finite_is_found_in_shared_memory_too(start):
     poisoned[-1] = np.nan
     node = start("a", vector(0))
     start("b", poisoned)
-    assert pull(node).silent == {"b": "not finite"}
+    assert pull(node).silent == {"b": NOT_FINITE}
 
 
 def test_a_directory_that_others_can_enter_is_refused(tmp_path):
@@ -290,7 +291,9 @@ def test_a_bad_descriptor_is_silence(start, tmp_path):
     start("b", vector(1))
     with counter(descriptors.socket_path(tmp_path / "sockets", "b"), bad):
         replies = pull(node)
-    assert replies.silent == {"b": "sent memory that it could still change"}
+    assert replies.silent == {
+        "b": Silence(Reason.UNSAFE_MEMORY, "sent memory that it could still change")
+    }
 
 
 def test_a_wrong_ticket_gets_nothing_and_idle_visitors_keep_nobody_out(start, tmp_path):

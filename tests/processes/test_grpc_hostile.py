@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 from garfield.core.errors import ConfigError
+from garfield.core.silence import Reason, Silence, no_answer
 from garfield.transport.certs import load, make
 from garfield.transport.contract import Key, NotYet, Ready, first
 from garfield.transport.grpc import wire
@@ -380,6 +381,12 @@ LIES = {
 }
 
 
+NO_PROOF = {  # that a slow or broken link might look like, or that the peer itself says
+    "no_end", "stall", "drip", "silence", "compressed_bomb", "refuses_at_length", "refuses_for_now",
+    "floods_metadata",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("lie", LIES)
 def test_a_lie_costs_the_liar_its_turn_and_nobody_else_anything(lie, liar, book, start):
     node = start("node-0")
@@ -391,10 +398,11 @@ def test_a_lie_costs_the_liar_its_turn_and_nobody_else_anything(lie, liar, book,
             replies = pull(node, ["liar", "honest"], lie)
             assert replies.names == ("honest",)
             np.testing.assert_array_equal(replies.rows[0], HONEST)
-            (reason,) = replies.silent.values()
-            assert re.search(LIES[lie], reason), reason
-            assert reason.isprintable()
-            assert len(reason) < 250
+            (silence,) = replies.silent.values()
+            assert re.search(LIES[lie], silence.detail), silence
+            assert silence.reason.proof == (lie not in NO_PROOF)
+            assert silence.detail.isprintable()
+            assert len(silence.detail) < 250
     assert growth[0] < 40, f"{growth[0]:.0f} MB for two rows of 4 MB"
 
 
@@ -426,7 +434,7 @@ def test_one_that_is_killed_in_the_middle_of_a_transfer_is_silent(book, start):
         replies = pull(node, ["liar", "honest"], "half", timeout_s=2)
         timer.join()
     assert replies.names == ("honest",)
-    assert "connection" in replies.silent["liar"]
+    assert "connection" in replies.silent["liar"].detail
 
 
 def test_one_that_is_frozen_is_silent_until_it_thaws(book, start):
@@ -439,7 +447,7 @@ def test_one_that_is_frozen_is_silent_until_it_thaws(book, start):
         child.send_signal(signal.SIGSTOP)
         replies = pull(node, ["frozen", "honest"], "honest")
         assert replies.names == ("honest",)
-        assert replies.silent == {"frozen": "no answer in 1 s"}
+        assert replies.silent == {"frozen": no_answer(1)}
         child.send_signal(signal.SIGCONT)
         assert pull(node, ["frozen"], "honest", timeout_s=5).names == ("frozen",)
 
@@ -577,6 +585,8 @@ def test_unless_told_so_in_so_many_words(book):
 
 # -- posing as somebody else ----------------------------------------------------------------------
 
+ANOTHER = Silence(Reason.WRONG_CERTIFICATE, "its certificate names another")
+STRANGER = Silence(Reason.WRONG_CERTIFICATE, "its certificate is not from our authority")
 NODES = {"server-0": "server", "server-1": "server", "worker-3": "worker"}
 
 
@@ -602,7 +612,7 @@ def test_nobody_can_answer_in_the_name_of_another(credentials, book, start):
     book["server-0"] = book["worker-3"]._replace(role="server")
     replies = pull(node, ["server-0", "worker-3"])
     assert replies.names == ("worker-3",)
-    assert replies.silent == {"server-0": "its certificate names another"}
+    assert replies.silent == {"server-0": ANOTHER}
 
 
 def test_the_right_name_with_the_wrong_role_is_somebody_else(credentials, book, start):
@@ -611,7 +621,7 @@ def test_the_right_name_with_the_wrong_role_is_somebody_else(credentials, book, 
     start("server-0", credentials("server-0", roles))
     book["server-0"] = book["server-0"]._replace(role="server")
     replies = pull(node, ["server-0"])
-    assert replies.silent == {"server-0": "its certificate names another"}
+    assert replies.silent == {"server-0": ANOTHER}
 
 
 def test_nobody_can_ask_in_the_wrong_role(credentials, book, start):
@@ -620,7 +630,7 @@ def test_nobody_can_ask_in_the_wrong_role(credentials, book, start):
     asker = start("worker-3", credentials("worker-3"))
     book["worker-3"] = book["worker-3"]._replace(role="server")
     replies = pull(asker, ["server-0"])
-    assert "not known" in replies.silent["server-0"]
+    assert "not known" in replies.silent["server-0"].detail
     assert not box.askers
 
 
@@ -645,7 +655,7 @@ def test_another_authority_is_trusted_by_neither_side(credentials, book, start):
     stranger = start("server-1", credentials("server-1", "ours-with-other-roles"))
     book["server-1"] = book["server-1"]._replace(role="server")
     replies = pull(stranger, ["server-0"])
-    assert replies.silent == {"server-0": "its certificate is not from our authority"}
+    assert replies.silent == {"server-0": STRANGER}
     assert not box.askers
 
 
@@ -672,7 +682,7 @@ def test_an_expired_certificate_is_no_certificate(tmp_path, credentials, book, s
     node = start("server-1", load(tmp_path / "old", "server-1", now=then))
     start("server-0", load(tmp_path / "old", "server-0", now=then))
     replies = pull(node, ["server-0"])
-    assert replies.silent == {"server-0": "its certificate is not from our authority"}
+    assert replies.silent == {"server-0": STRANGER}
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def test_a_node_waits_for_the_others_and_ends_when_told_to(cluster):
     assert "Traceback" not in out
     summary = json.loads((cluster.path.parent / "kept/summary.json").read_text())
     assert summary["interrupted"]
-    assert summary["liars"]["server-0"]["reason"] == "connection refused"
+    assert summary["liars"]["server-0"]["detail"] == "connection refused"
     again = cluster("worker-0", "--resume", "kept")
     assert "listens" in again.stdout.readline()
     os.kill(again.pid, signal.SIGTERM)

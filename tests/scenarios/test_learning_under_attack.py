@@ -174,4 +174,6 @@ def test_a_liar_is_named_with_what_it_did():
     events = []
     attacked = SMALL.updated(byzantine_workers=1, worker_attack="wrong-shape", steps=3)
     simulate(attacked, events.append)
-    assert events[0]["silent"] == {"worker-8": "sent 2405 numbers instead of 4810"}
+    assert events[0]["silent"] == {
+        "worker-8": {"reason": "wrong size", "detail": "sent 2405 numbers instead of 4810"}
+    }

@@ -13,8 +13,9 @@ from garfield import GARS, Server, Worker
 from garfield.apps import APPLICATIONS, Run
 from garfield.apps.application import Numbers
 from garfield.core.errors import GarfieldError, QuorumError
+from garfield.core.silence import NOT_NEEDED, Reason
 from garfield.nodes.node import Node, Waits
-from garfield.transport.contract import NOT_NEEDED, Key
+from garfield.transport.contract import Key
 from garfield.transport.faults import Faults, LinkFault, cut_off, partition
 from garfield.transport.grpc.transport import GrpcTransport
 from garfield.transport.identity import Peer
@@ -161,7 +162,7 @@ def network(request):
 
 def test_a_worker_that_is_cut_off_is_missed_for_a_while_and_comes_back(network):
     done = Training(network, cut_off("worker-2", range(3, 20)), servers=3, f_ps=1).run()
-    assert done.silent["server-0"][4]["worker-2"].startswith("no answer")
+    assert done.silent["server-0"][4]["worker-2"].reason is Reason.NO_ANSWER
     assert done.heard()["worker-2"] > 0
     assert done.workers["worker-2"].step > 20
 
@@ -200,7 +201,7 @@ def test_a_link_that_is_down_one_way_only_is_survived_too(network):
 )
 def test_a_worker_whose_answers_fail_is_named_with_the_reason(network, kind, reason):
     done = Training(network, [LinkFault(kind, "server-0", "worker-3", range(3, 9))]).run()
-    assert re.search(reason, done.silent["server-0"][4]["worker-3"])
+    assert re.search(reason, done.silent["server-0"][4]["worker-3"].detail)
     assert done.heard()["worker-3"] > 0
 
 

@@ -150,7 +150,7 @@ def test_the_period_is_worked_out_alike_at_every_node_and_written_down(tmp_path)
     assert period > 1
     settled.cache_clear()
     assert settled(left_open).own.gather_every == period
-    assert settled(left_open.updated(learning_rate=5.0)).gather_every == 1
+    assert settled(left_open.updated(learning_rate=5.0)).own.gather_every == 1
     words = [
         "train", "--app", "liubei", "--model", "digits_mlp", "--data", "digits", "--workers", "9",
         "--servers", "4", "--steps", "2", "--learning-rate", "0.01", "--simulate",

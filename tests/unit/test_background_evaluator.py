@@ -38,9 +38,10 @@ def model():
 @pytest.fixture
 def server():
     """At step 3, its model all threes; its account empty."""
+    transport = SimpleNamespace(bytes_sent=0, bytes_received=0)
     account = SimpleNamespace(communication_s=0.0, faults={})
     server = SimpleNamespace(
-        name="server-0", step=3, test=["a", "b"], worker=None, heard=None, transport=None,
+        name="server-0", step=3, test=["a", "b"], worker=None, heard=None, transport=transport,
         account=account, evaluate=lambda: (0.9, 0.1),
     )  # fmt: skip
     server.read_model = lambda: np.full(2, server.step, np.float32)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from garfield.transport.contract import NOT_NEEDED, Key, Ready, first
+from garfield.core.silence import NOT_NEEDED, no_answer
+from garfield.transport.contract import Key, Ready, first
 from garfield.transport.faults import Faults, LinkFault, cut_off
 from garfield.transport.simulated import Simulation
 
@@ -48,7 +49,7 @@ def test_whoever_is_not_needed_is_not_waited_for_behind_a_fault_either():
 def test_a_drop_costs_the_deadline_and_no_more():
     replies, took_s = pulled(LinkFault("drop", "*", "worker-1", ALWAYS), until=first(2))
     assert (replies.names, took_s) == (("worker-2",), 1.0)
-    assert replies.silent == {"worker-1": "no answer in 1 s"}
+    assert replies.silent == {"worker-1": no_answer(1)}
 
 
 def test_a_delayed_answer_comes_late_and_an_early_one_is_kept():

@@ -1,22 +1,30 @@
 """Outboxes, patience, quorums and laggards: the parts of a round, one by one."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from garfield import GARS, ConfigError, Plan, QuorumError, Server, Worker
+from garfield import GARS, ConfigError, Deadlock, Plan, QuorumError, Server, Worker
 from garfield.adapters.adapt import adapt
 from garfield.adapters.torch_adapter import TorchAdapter
 from garfield.apps import Run
 from garfield.apps.application import Numbers
+from garfield.apps.crash_tolerant import PrimaryWorker
+from garfield.apps.draco import DracoWorker
+from garfield.apps.liubei import ScatteredWorker
 from garfield.apps.msmw import msmw
+from garfield.core.silence import NOT_FINITE, NOT_NEEDED, Reason, Silence
 from garfield.nodes.byzantine import LyingOutbox, parse_plan
 from garfield.nodes.node import Account, Behind, Node, Waits
 from garfield.nodes.outbox import Outbox
 from garfield.nodes.patience import ANSWERS, SILENCES, Patience
+from garfield.nodes.server import ServerArguments
+from garfield.nodes.worker import WorkerArguments
 from garfield.transport.contract import Gone, Key, NotYet, Ready
-from garfield.transport.simulated import Deadlock, Simulation
+from garfield.transport.simulated import Simulation
 
 ONE = np.ones(4, np.float32)
 
@@ -52,14 +60,14 @@ def test_publishing_wakes_whoever_watches():
 
 
 def test_a_liar_lies_to_others_and_not_to_itself():
-    outbox = LyingOutbox(parse_plan("reverse", n=3, f=1), "me")
+    outbox = LyingOutbox(parse_plan("reverse", Plan(n=3, f=1)), "me")
     outbox.publish(Key("gradient", 0), ONE)
     np.testing.assert_array_equal(outbox.answer("you", Key("gradient", 0)).payload, -100 * ONE)
     np.testing.assert_array_equal(outbox.answer("me", Key("gradient", 0)).payload, ONE)
 
 
 def test_one_that_equivocates_tells_everybody_something_else_and_sticks_to_it():
-    outbox = LyingOutbox(parse_plan("equivocate", n=3, f=1), "me")
+    outbox = LyingOutbox(parse_plan("equivocate", Plan(n=3, f=1)), "me")
     outbox.publish(Key("model", 0), ONE)
     said = {name: outbox.answer(name, Key("model", 0)).payload.tobytes() for name in "ab"}
     again = {name: outbox.answer(name, Key("model", 0)).payload.tobytes() for name in "ab"}
@@ -68,7 +76,7 @@ def test_one_that_equivocates_tells_everybody_something_else_and_sticks_to_it():
 
 
 def test_one_that_equivocates_about_another_lie_gives_each_asker_a_strength_of_its_own():
-    outbox = LyingOutbox(parse_plan("equivocate(attack=reverse(factor=-10))", n=3, f=1), "me")
+    outbox = LyingOutbox(parse_plan("equivocate(attack=reverse(factor=-10))", Plan(n=3, f=1)), "me")
     outbox.publish(Key("model", 0), ONE)
     said = [outbox.answer(name, Key("model", 0)).payload for name in "abcd"]
     strengths = [(1 - vector[0]) / 11 for vector in said]  # own + s (lie - own), from 1 to -10
@@ -78,7 +86,7 @@ def test_one_that_equivocates_about_another_lie_gives_each_asker_a_strength_of_i
 
 
 def test_equivocation_about_silence_keeps_some_in_the_dark_and_not_others():
-    outbox = LyingOutbox(parse_plan("equivocate(attack='drop')", n=3, f=1), "me")
+    outbox = LyingOutbox(parse_plan("equivocate(attack='drop')", Plan(n=3, f=1)), "me")
     outbox.publish(Key("model", 0), ONE)
     answers = [outbox.answer(name, Key("model", 0)) for name in "abcdefgh"]
     heard = [answer for answer in answers if isinstance(answer, Ready)]
@@ -88,7 +96,7 @@ def test_equivocation_about_silence_keeps_some_in_the_dark_and_not_others():
 
 @pytest.mark.parametrize(("lie", "finite"), [("huge", True), ("inf", False), ("nan", False)])
 def test_an_equivocation_is_as_finite_as_the_lie_it_is_about(lie, finite):
-    outbox = LyingOutbox(parse_plan(f"equivocate(attack={lie})", n=3, f=1), "me")
+    outbox = LyingOutbox(parse_plan(f"equivocate(attack={lie})", Plan(n=3, f=1)), "me")
     outbox.publish(Key("model", 0), ONE)
     said = [outbox.answer(name, Key("model", 0)).payload for name in "abcd"]
     assert all(np.isfinite(vector).all() == finite for vector in said)
@@ -135,13 +143,14 @@ def test_an_unknown_attack_is_refused_with_the_nearest_name():
 def test_faults_are_counted_by_peer_and_reason_whatever_the_numbers_in_it():
     account = Account()
     for sent in (4, 8):
-        account.note({"a": f"sent {sent} of 40 bytes", "b": "not needed"}, 0.5)
-    account.note({"a": "not finite", "c": "internal: a tale"}, 0.5)
-    account.note({"c": "internal: another tale"}, 0.5)
+        short = Silence(Reason.WRONG_SIZE, f"sent {sent} of 40 bytes")
+        account.note({"a": short, "b": NOT_NEEDED}, 0.5)
+    account.note({"a": NOT_FINITE, "c": Silence(Reason.REFUSED, "internal: a tale")}, 0.5)
+    account.note({"c": Silence(Reason.REFUSED, "internal: another tale")}, 0.5)
     assert account.communication_s == 2.0
     assert account.faults == {
-        "a": {"sent 8 of 40 bytes": 2, "not finite": 1},
-        "c": {"internal: another tale": 2},
+        "a": {Reason.WRONG_SIZE: (2, "sent 8 of 40 bytes"), Reason.NOT_FINITE: (1, "not finite")},
+        "c": {Reason.REFUSED: (2, "internal: another tale")},
     }
 
 
@@ -197,7 +206,7 @@ def test_a_synchronous_round_keeps_a_place_for_the_silent():
     gathered, waited_s = gather({"w-0", "w-1", "w-3", "w-4"})
     assert gathered.names == ("w-0", "w-1", "w-2", "w-3", "w-4")
     assert [row is None for row in gathered.rows] == [False, False, True, False, False]
-    assert "no answer" in gathered.silent["w-2"]
+    assert gathered.silent["w-2"].reason is Reason.NO_ANSWER
     assert waited_s == 1.0
 
 
@@ -214,7 +223,7 @@ def test_a_quorum_that_cannot_be_reached_names_the_silent():
 
 def test_one_peer_that_claims_a_far_future_moves_nobody():
     gathered, _ = gather({"w-0", "w-1", "w-2", "w-3"}, claims={"w-4": 1003})
-    assert gathered.silent == {"w-4": "gone, now at 1003"}
+    assert gathered.silent == {"w-4": Silence(Reason.GONE, "gone, now at 1003")}
 
 
 def test_a_laggard_jumps_to_what_one_honest_peer_at_least_has_reached():
@@ -336,7 +345,7 @@ def test_liars_who_say_the_same_make_it_up_once():
 
     plan = {"n": 4, "f": 2, "spy": spy, "agreed": agreed}
     liars = [
-        LyingOutbox(parse_plan("fall-of-empires", rank=rank, **plan), f"worker-{rank}")
+        LyingOutbox(parse_plan("fall-of-empires", Plan(rank=rank, **plan)), f"worker-{rank}")
         for rank in range(2)
     ]
     for step in range(4):
@@ -346,3 +355,21 @@ def test_liars_who_say_the_same_make_it_up_once():
     assert said[0] is said[1]
     np.testing.assert_allclose(said[0], -0.1 * 2 * ONE)
     assert len(agreed) == 2  # no more than the outboxes keep
+
+
+# -- constructors ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("node", "arguments"), [(Worker, WorkerArguments), (Server, ServerArguments)]
+)
+def test_special_nodes_can_be_given_whatever_their_kind_takes_by_name(node, arguments):
+    own, common = (inspect.signature(kind.__init__).parameters.values() for kind in (node, Node))
+    named = {p.name for p in (*own, *common) if p.kind is p.KEYWORD_ONLY}
+    assert set(arguments.__annotations__) == named
+
+
+def test_every_kind_of_worker_has_the_same_loop():
+    special = [PrimaryWorker, DracoWorker, ScatteredWorker]
+    fixed = ("serve", "follow", "compute", "_publish_gradient")
+    assert all(getattr(kind, name) is getattr(Worker, name) for kind in special for name in fixed)

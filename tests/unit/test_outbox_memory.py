@@ -44,11 +44,11 @@ def test_a_servers_proposal_lives_until_its_next_one() -> None:
 def test_vectors_are_kept_the_transports_way_and_the_oldest_makes_room_first() -> None:
     outbox, alive = Outbox(kept_steps=1), []
 
-    def passable(vector: np.ndarray) -> np.ndarray:
+    def shared_copy(vector: np.ndarray) -> np.ndarray:
         alive.append(len(outbox._vectors))
         return vector.copy()
 
-    outbox.passable = passable
+    outbox.shared_copy = shared_copy
     for step in range(3):
         outbox.publish(Key("model", step), np.full(3, step, np.float32))
     assert alive == [0, 0, 0]
@@ -81,7 +81,7 @@ def test_a_worker_keeps_its_velocity_in_what_it_has_published_and_nowhere_else()
     )  # fmt: skip
     published = []
     for step in (0, 1, 7):  # the last one after a jump, as of a worker that fell behind
-        worker.publish_gradient(step)
+        worker.compute(step, np.zeros(4, np.float32))
         published.append(worker.outbox.own(Key("gradient", step)))
         assert worker._velocity is published[-1]
     # v ← v / 2 + g, and the buffer as it is

@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from garfield import GARS, BoundError, ConfigError, InputError, Peer, run_as_peers
-from garfield.nodes.byzantine import parse_plan
+from garfield.nodes.byzantine import Plan, parse_plan
 from garfield.transport.simulated import Simulation
 
 N, F = 5, 1
@@ -29,7 +29,7 @@ def run(loop, lies=None):
     simulation, results = Simulation(), {}
 
     def start(rank, name):
-        plan = parse_plan(lies, n=N, f=F) if lies and rank == N - 1 else None
+        plan = parse_plan(lies, Plan(n=N, f=F)) if lies and rank == N - 1 else None
         peer = Peer(simulation.transport(name), NAMES, plan=plan)
         results[rank] = loop(peer)
 

@@ -78,8 +78,9 @@ def test_a_run_names_the_liar_and_one_without_it_names_nobody():
         told[exclude] = []
         simulate(TINY.updated(exclude=exclude), told[exclude].append)
     [(liar, reasons)] = told[None][-1]["faults"].items()
-    assert (liar, list(reasons)) == ("worker-6", ["sent 2405 numbers instead of 4810"])
-    assert 2 <= reasons["sent 2405 numbers instead of 4810"] <= 3  # it is not waited for any more
+    assert (liar, list(reasons)) == ("worker-6", ["wrong size"])
+    assert reasons["wrong size"]["detail"] == "sent 2405 numbers instead of 4810"
+    assert 2 <= reasons["wrong size"]["times"] <= 3  # it is not waited for any more
     assert "faults" not in told["worker-6"][-1]
     assert told["worker-6"][-1]["gradients"] == 6
 

@@ -2,10 +2,12 @@
 
 import io
 import json
+from functools import partial
 
 import pytest
 from rich.console import Console
 
+from garfield.core.silence import NOT_FINITE, NOT_NEEDED, Reason, Silence
 from garfield.report import plots
 from garfield.report.live import Status, counted, line
 from garfield.report.run_history import Roster, read_history, standing
@@ -14,6 +16,15 @@ from garfield.report.summary_table import summary_table
 from garfield.runs.run_directory import RunDirectory
 
 ROSTER = Roster(["server-0", "server-1"], ["worker-0", "worker-1", "worker-2"], ["worker-2"])
+
+
+def fault(reason, detail, times=1):
+    """As nodes tell it."""
+    return {reason.value: {"times": times, "detail": detail}}
+
+
+LATE = partial(fault, Reason.NO_ANSWER, "no answer in 10 s")
+NAN = partial(fault, Reason.NOT_FINITE, "not finite")
 
 
 def step(number, time_s, node="server-0", **more):
@@ -58,28 +69,27 @@ def test_a_resumed_run_adds_up_and_forgets_what_was_done_again():
 
 def test_left_out_silent_and_lying_peers_are_told_apart():
     faults = {
-        "worker-1": {"no answer in 10 s": 2},
-        "worker-2": {"no answer in 10 s": 4, "not finite": 3},
-        "server-1": {"gone, now 9": 1},
+        "worker-1": LATE(2),
+        "worker-2": LATE(4) | NAN(3),
+        "server-1": fault(Reason.GONE, "gone, now 9"),
     }
     events = [step(n, n, faults=faults) for n in (1, 2, 3)]
     found = summarise(read_history(events, ROSTER))
     assert found["left_out"] == {"worker-2": 3}
-    silent = {"no answer in 10 s": 2}
-    lied = {"not finite": 3, "no answer in 10 s": 4}
+    lied = NAN(3) | LATE(4)
     told_by = {"witnesses": ["server-0"]}
     assert found["liars"] == {
-        "worker-1": {"kind": "silent", "times": 2, "reason": "no answer in 10 s",
-                     "reasons": silent, **told_by},
-        "worker-2": {"kind": "lied", "times": 7, "reason": "not finite", "reasons": lied,
-                     **told_by},
+        "worker-1": {"kind": "silent", "times": 2, "reason": "no answer",
+                     "detail": "no answer in 10 s", "reasons": LATE(2), **told_by},
+        "worker-2": {"kind": "lied", "times": 7, "reason": "not finite", "detail": "not finite",
+                     "reasons": lied, **told_by},
     }  # fmt: skip
     assert list(found["liars"]["worker-2"]["reasons"]) == list(lied)  # the proof comes first
 
 
 def test_one_honest_witness_with_proof_is_enough():
-    slow = {"worker-1": {"no answer in 10 s": 9}}
-    proof = {"worker-1": {"sent 3 of 40 bytes": 1, "no answer in 10 s": 2}}
+    slow = {"worker-1": LATE(9)}
+    proof = {"worker-1": fault(Reason.WRONG_SIZE, "sent 3 of 40 bytes") | LATE(2)}
     events = [step(1, 1.0, faults=slow), step(1, 1.0, "server-1", faults=proof)]
     liar = summarise(read_history(events, ROSTER))["liars"]["worker-1"]
     assert (liar["kind"], liar["times"]) == ("lied", 10)
@@ -87,35 +97,58 @@ def test_one_honest_witness_with_proof_is_enough():
 
 
 def test_counts_of_a_resumed_run_add_up():
-    faults = {"worker-1": {"not finite": 2}}
+    faults = {"worker-1": NAN(2)}
     events = [step(1, 1.0, faults=faults), {"event": "resumed", "step": 1}]
     events += [step(2, 1.0, faults=faults), step(3, 2.0, faults=faults)]
     assert summarise(read_history(events, ROSTER))["liars"]["worker-1"]["times"] == 4
 
 
 @pytest.mark.parametrize(
-    ("reason", "proof"),
+    ("reason", "detail", "proof"),
     [
-        ("sent 4 of 40 bytes", True),  # and said that this was all
-        ("sent 4 of 40 bytes in 10 s", False),  # a slow link does that
-        ("sent 4 of 40 datagrams in 10 s", False),
-        ("stalled, sent 0 of 40 datagrams", False),
-        ("answered in a way that nobody asked for", True),
-        ("connection lost, sent 4 of 40 bytes", False),
-        ("stalled for 5 s, sent 0 of 40 bytes", False),
-        ("sent step 3.0 instead of 4.0", True),
-        ("its certificate names another", True),
-        ("too slow", False),
+        (Reason.WRONG_SIZE, "sent 4 of 40 bytes", True),  # and said that this was all
+        (Reason.TOO_SLOW, "sent 4 of 40 bytes in 10 s", False),  # a slow link does that
+        (Reason.TOO_SLOW, "sent 4 of 40 datagrams in 10 s", False),
+        (Reason.STALLED, "stalled, sent 0 of 40 datagrams", False),
+        (Reason.GARBAGE, "answered in a way that nobody asked for", True),
+        (Reason.DISCONNECTED, "connection lost, sent 4 of 40 bytes", False),
+        (Reason.STALLED, "stalled for 5 s, sent 0 of 40 bytes", False),
+        (Reason.WRONG_STEP, "sent step 3.0 instead of 4.0", True),
+        (Reason.WRONG_CERTIFICATE, "its certificate names another", True),
+        (Reason.TOO_SLOW, "too slow", False),
     ],
 )
-def test_only_what_no_honest_node_does_is_proof(reason, proof):
-    events = [step(1, 1.0, faults={"worker-1": {reason: 1}})]
+def test_only_what_no_honest_node_does_is_proof(reason, detail, proof):
+    events = [step(1, 1.0, faults={"worker-1": fault(reason, detail)})]
     kind = summarise(read_history(events, ROSTER))["liars"]["worker-1"]["kind"]
     assert kind == ("lied" if proof else "silent")
 
 
+@pytest.mark.parametrize("reason", Reason)
+@pytest.mark.parametrize("detail", ["", "not finite", "sent 4 of 40 bytes", "not needed", "gone"])
+def test_rewording_a_detail_changes_nobody_s_standing_and_nobody_s_blame(reason, detail):
+    faults = {"worker-1": fault(reason, detail)}
+    silent = {"worker-1": Silence(reason, detail).to_json()}
+    event = step(1, 1.0, faults=faults, silent=silent, trusted=["worker-0"])
+    blamed = summarise(read_history([event], ROSTER))["liars"].get("worker-1")
+    if reason.blameless:
+        assert blamed is None
+    else:
+        assert blamed["kind"] == ("lied" if reason.proof else "silent")
+        assert blamed["detail"] == detail
+    expected = "not needed" if reason is Reason.NOT_NEEDED else "silent"
+    assert standing(event, "worker-1") == expected
+
+
+def test_no_reason_is_both_proof_and_blameless_and_each_survives_the_disk():
+    for reason in Reason:
+        assert not (reason.proof and reason.blameless)
+        silence = Silence(reason, "words")
+        assert Silence.from_json(json.loads(json.dumps(silence.to_json()))) == silence
+
+
 def test_gradients_of_a_model_that_diverged_prove_nothing():
-    faults = {"worker-0": {"not finite": 1}}
+    faults = {"worker-0": NAN(1)}
     diverged = {"event": "diverged", "node": "server-0", "step": 2, "error": "diverged"}
     events = [step(1, 1.0, faults=faults)]
     assert summarise(read_history(events, ROSTER))["liars"]["worker-0"]["kind"] == "lied"
@@ -124,7 +157,7 @@ def test_gradients_of_a_model_that_diverged_prove_nothing():
 
 
 def test_what_liars_and_strangers_say_of_others_is_not_believed():
-    slander = {"faults": {"worker-0": {"not finite": 9}}}
+    slander = {"faults": {"worker-0": NAN(9)}}
     events = [step(1, 1.0), {**worker("worker-2", 1, 0.1), **slander}]
     events += [{**worker("worker-9", 1, 0.1), **slander}]
     assert summarise(read_history(events, ROSTER))["liars"] == {}
@@ -148,8 +181,8 @@ def test_a_run_that_never_took_a_step_can_be_summed_up():
         ({"trusted": ["worker-1"]}, "left out"),
         ({"trusted": None}, "heard"),
         ({"trusted": None, "set_aside": {"worker-0": "too large"}}, "left out"),
-        ({"trusted": None, "silent": {"worker-0": "not finite"}}, "silent"),
-        ({"trusted": [], "silent": {"worker-0": "not needed"}}, "not needed"),
+        ({"trusted": None, "silent": {"worker-0": NOT_FINITE.to_json()}}, "silent"),
+        ({"trusted": [], "silent": {"worker-0": NOT_NEEDED.to_json()}}, "not needed"),
     ],
 )
 def test_the_standing_of_a_worker(event, expected):
@@ -180,7 +213,8 @@ def test_nothing_is_drawn_of_nothing(tmp_path):
 def test_the_line_of_an_evaluation():
     status = Status(ROSTER, total=10)
     assert not status.take(step(1, 1.0))
-    silent = {"trusted": ["worker-0"], "silent": {"worker-1": "connection refused"}}
+    away = Silence(Reason.UNREACHABLE, "connection refused")
+    silent = {"trusted": ["worker-0"], "silent": {"worker-1": away.to_json()}}
     assert status.take(step(2, 1.5, accuracy=0.25, loss=2.0, **silent))
     assert line("run", status) == (
         "run: step 2/10, accuracy 25.0 %, loss 2, 2.0 updates/s, left out worker-2 2× of 2, "
@@ -196,7 +230,8 @@ def test_many_names_are_cut_short():
 
 
 def test_the_final_table_names_liars_with_counts_and_reasons():
-    faults = {"worker-1": {"not finite": 3, "no answer in 10 s": 4}, "worker-0": {"too slow": 2}}
+    slow = fault(Reason.TOO_SLOW, "too slow", 2)
+    faults = {"worker-1": NAN(3) | LATE(4), "worker-0": slow}
     summary = summarise(read_history([step(1, 1.0, faults=faults)], ROSTER))
     out = Console(width=120, file=io.StringIO())
     out.print(summary_table({**summary, "total_steps": 1, "excluded": ["worker-9"]}))

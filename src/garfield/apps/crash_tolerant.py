@@ -15,37 +15,35 @@ from garfield.apps.application import NoSettings, Run, SeveralServers, applicati
 from garfield.core.errors import ConfigError, QuorumError
 from garfield.gars import Rule, parse
 from garfield.nodes.server import Server
-from garfield.nodes.worker import Worker
-from garfield.transport.contract import Key
+from garfield.nodes.worker import Data, Worker, WorkerArguments
+from garfield.transport.contract import Key, Payload
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from garfield.apps.settings import Settings
 
 
 class PrimaryWorker(Worker):
     """Follows one server, and the next when that one falls silent."""
 
-    def __init__(self, *worker: Any, **named: Any) -> None:
-        super().__init__(*worker, **named)
+    def __init__(self, model: Any, data: Data, **worker: Unpack[WorkerArguments]) -> None:
+        super().__init__(model, data, **worker)
         self.primary = 0
         self._in_all = self.waits
         self.waits = replace(self.waits, give_up_s=self.waits.timeout_s)
 
-    def follow(self) -> None:
+    def fetch_model(self) -> tuple[Payload, Payload]:
         key, length = Key("model", self.step), self.model.size + self.model.tail
         deadline = self.clock() + self._in_all.give_up_s
         while True:
             server = self.servers[self.primary]
             try:
-                found = self.gather([server], key, length=length, quorum=1, f=0).rows[0]
-                break
+                return self.join(self.gather([server], key, length=length, quorum=1, f=0).rows)
             except QuorumError:
                 if self.clock() >= deadline:
                     raise
                 self.primary = (self.primary + 1) % len(self.servers)
-        assert found is not None  # one of one
-        self.compute(self.step, found)
-        self.step += 1
 
 
 class CrashTolerant(SeveralServers[NoSettings]):

@@ -42,10 +42,12 @@ from garfield.core.errors import BoundError, ConfigError, DecodingError
 from garfield.gars import Explained, Rule, parse
 from garfield.nodes.node import Gathered
 from garfield.nodes.server import Server
-from garfield.nodes.worker import Worker
-from garfield.transport.contract import Key, Payload
+from garfield.nodes.worker import Worker, WorkerArguments
+from garfield.transport.contract import Payload
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from garfield.apps.settings import Settings
 
 KINDS = {"float32": "gradient", "float64": "coded"}
@@ -81,27 +83,35 @@ class DracoWorker(Worker):
     """Computes r gradients a step, and sends one combination of them."""
 
     def __init__(
-        self, model: Any, data: Sequence[Batches], *, place: int, code: Code, **worker: Any
+        self,
+        model: Any,
+        data: Sequence[Batches],
+        *,
+        place: int,
+        code: Code,
+        **worker: Unpack[WorkerArguments],
     ) -> None:
         """`data` are the batches of all workers, of whom this one is at `place`."""
         super().__init__(model, data[place], **worker)
+        self.sends = kind_of(code)
         self._batches, self._place, self._code = data, place, code
+        self._buffers = np.empty(0, np.float32)
 
-    def take(self, rows: list[Payload | None]) -> None:
-        self.compute(self.step, self._joined(rows))
+    def fetch_model(self) -> tuple[Payload, Payload]:
+        parameters, buffers = super().fetch_model()
+        self._buffers = buffers.copy()
+        return parameters, buffers
 
-    def compute(self, step: int, model: Payload) -> None:
-        row = self._code.encode(self._place, self._gradients(step, model))
-        self.outbox.publish(Key(kind_of(self._code), step), row)
+    def gradient(self) -> Payload:
+        return self._code.encode(self._place, self._gradients())
 
-    def _gradients(self, step: int, model: Payload) -> Iterator[Payload]:
+    def _gradients(self) -> Iterator[Payload]:
         """One after the other, in the same memory, each with the buffers after its batch."""
         losses = []
         for k in self._code.computed_by(self._place):
-            self.model.write(model)  # every time: a forward pass moves the buffers
-            started = self.clock()
-            losses.append(self.model.gradient(self._batches[k].batch(step), self._gradient))
-            self.compute_s += self.clock() - started
+            self.model.write_tail(self._buffers)  # every time: a forward pass moves them
+            self.differentiate(self._batches[k])
+            losses.append(self.loss)
             yield self._gradient
         self.loss = sum(losses) / len(losses)
 

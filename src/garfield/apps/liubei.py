@@ -40,10 +40,12 @@ from garfield.core.errors import BoundError, ConfigError
 from garfield.filters import Coefficients, coefficient, farthest, period, smoothness
 from garfield.nodes.patience import Patience
 from garfield.nodes.server import Server
-from garfield.nodes.worker import Worker
+from garfield.nodes.worker import Data, Worker, WorkerArguments
 from garfield.transport.contract import Key, Payload, first
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from garfield.apps.settings import Settings, Training
 
 
@@ -78,8 +80,15 @@ class _Taken:
 class ScatteredWorker(Worker):
     """Follows one server at a time, and believes it within limits."""
 
-    def __init__(self, *worker: Any, scattering: Scattering, **named: Any) -> None:
-        super().__init__(*worker, **named)
+    def __init__(
+        self,
+        model: Any,
+        data: Data,
+        *,
+        scattering: Scattering,
+        **worker: Unpack[WorkerArguments],
+    ) -> None:
+        super().__init__(model, data, **worker)
         self.tested: Counter[str] = Counter()
         """How many models of each server were judged."""
         self.rejected: Counter[str] = Counter()
@@ -88,46 +97,59 @@ class ScatteredWorker(Worker):
         self._coefficients = Coefficients(n_ps=len(self.servers), f_ps=self.f_ps)
         self._hopes = {server: Patience((server,)) for server in self.servers}
         self._before: _Taken | None = None
-        self._judged, self._judged_at = self._gradient[:0], -1
+        self._chosen = self._judged = self._gradient[:0]
+        self._judged_at = -1
         self._gathered_at = 0
         self._moved = 0.0  # γ‖g‖ at the last gather
 
-    def follow(self) -> None:
-        known = self._before is not None and self._before.step == self.step - 1
-        if not known or self.step % self._scattering.every == 0 or not self._scatter():
-            self._gather()
-        self.outbox.publish(Key("gradient", self.step), self._gradient)
-        self.step += 1
+    def fetch_model(self) -> tuple[Payload, Payload]:
+        """One server's model that passes the tests, or the median of all of them."""
+        gathers = not self._knows_step_before() or self.step % self._scattering.every == 0
+        chosen = None if gathers else self._scattered()
+        self._chosen = self._gathered() if chosen is None else chosen
+        return self._chosen[: self.model.size], self._chosen[self.model.size :]
+
+    def gradient(self) -> Payload:
+        """Compute it where models were gathered; a scattered one was judged by its gradient."""
+        gathered = self._gathered_at == self.step
+        if gathered:
+            self.differentiate()
+            if self._knows_step_before():
+                self._coefficients.accept(self._growth())
+        mine = self.hand_over()
+        size = self.model.size
+        self._before = _Taken(self.step, self._chosen[:size], mine[:size])
+        if gathered:
+            self._moved = self._step_length()
+        return mine
 
     def tells(self) -> dict[str, Any]:
         counts = {name: [self.tested[name], self.rejected[name]] for name in sorted(self.tested)}
         return {"filters": counts} if counts else {}
 
-    def _scatter(self) -> bool:
-        """Take the first server's model that passes; False if none did."""
+    def _knows_step_before(self) -> bool:
+        return self._before is not None and self._before.step == self.step - 1
+
+    def _scattered(self) -> Payload | None:
+        """The first server's model that passes; None if none did."""
         for server in self._order():
             model = self._asked(server)
             if model is None:
                 continue
             self.tested[server] += 1
             if self._passes(model):
-                return True
+                return self._judged
             self.rejected[server] += 1
-        return False
+        return None
 
-    def _gather(self) -> None:
-        """Take the median of all servers' models."""
+    def _gathered(self) -> Payload:
+        """The median of all servers' models."""
         key, length = Key("model", self.step), len(self._gradient)
         found = self.gather(self.servers, key, length=length, quorum=self.q_ps, f=self.f_ps)
         for name, row in zip(found.names, found.rows, strict=True):
             self._hopes[name].note([name] if row is not None else [])
-        model = self._joined(found.rows)
-        self.differentiate(self.step, model)
-        if self._before is not None and self._before.step == self.step - 1:
-            self._coefficients.accept(self._growth())
         self._gathered_at = self.step
-        self._keep(model)
-        self._moved = self._step_length()
+        return np.concatenate(self.join(found.rows))
 
     def _passes(self, model: Payload) -> bool:
         before, size, s = self._before, self.model.size, self._scattering
@@ -142,17 +164,15 @@ class ScatteredWorker(Worker):
         if not distance < bound:
             return False
         self._differentiate_once(model)
-        if not self._coefficients.accept(self._growth()):
-            return False
-        self._keep(self._judged)
-        return True
+        return self._coefficients.accept(self._growth())
 
     def _differentiate_once(self, model: Payload) -> None:
         """Honest servers mostly hold the same model: one backward pass judges them all."""
         if self._judged_at == self.step and np.array_equal(self._judged, model):
             return
         self._judged, self._judged_at = model.copy(), self.step  # pulls use their memory again
-        self.differentiate(self.step, self._judged)
+        self.model.write(self._judged)
+        self.differentiate()
 
     def _asked(self, server: str) -> Payload | None:
         """One server's model of this step, if it comes in time."""
@@ -179,10 +199,6 @@ class ScatteredWorker(Worker):
         assert self._before is not None
         rate = self._scattering.training.rate(self._before.step)
         return rate * float(np.linalg.norm(self._before.gradient))
-
-    def _keep(self, model: Payload) -> None:
-        size = self.model.size
-        self._before = _Taken(self.step, model[:size], self._gradient[:size].copy())
 
 
 class LiuBei(SeveralServers[LiuBeiSettings]):

@@ -10,10 +10,10 @@ from typing import Annotated, NamedTuple
 from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.help import DefaultFormatter
 
-from garfield.cli.exit_codes import DONE, FAILED, INTERRUPTED, REFUSED
+from garfield.cli.exit_codes import DONE, INTERRUPTED, REFUSED
 from garfield.cli.help_columns import columns
 from garfield.cli.shared import print_error
-from garfield.core.errors import DivergedError, GarfieldError, QuorumError, UnknownName
+from garfield.core.errors import GarfieldError, UnknownName
 
 _OPTIONS = Group("Options", sort_key=-1)
 
@@ -83,7 +83,7 @@ def run(words: Sequence[str]) -> int:
         return REFUSED
     except GarfieldError as error:
         print_error(str(error))
-        return FAILED if isinstance(error, (QuorumError, DivergedError)) else REFUSED
+        return error.exit_code
     except KeyboardInterrupt:
         print_error("Interrupted.")
         return INTERRUPTED

@@ -1,22 +1,33 @@
 """Every error a user may meet, in one tree.
 
 GarfieldError
-├── ConfigError          a setting is wrong; nothing has started
+├── ConfigError          a setting is wrong; nothing has started (also a ValueError)
 │   ├── UnknownName      no rule, attack or parameter of that name (also a KeyError)
 │   └── BoundError       n is too small for f
-├── QuorumError          too few valid replies; says who was silent, and why
-├── DivergedError        the model is no longer finite: training has failed
-├── DecodingError        more workers lied than a code can undo
-├── InputError           the vectors handed over cannot be aggregated (also a ValueError)
-└── MissingDependency    an optional part is not installed (also an ImportError)
+├── InputError           the data or vectors handed over cannot be used (also a ValueError)
+├── MissingDependency    an optional part is not installed (also an ImportError)
+└── RunError             a run has begun, and cannot go on
+    ├── QuorumError      too few valid replies; says who was silent, and why
+    ├── DivergedError    the model is no longer finite: training has failed
+    ├── DecodingError    more workers lied than a code can undo
+    ├── NodeFailed       a process that the run cannot do without did not start, or has ended
+    └── Deadlock         a simulated node waits where nobody can wake it
+
+`exit_code` is what a command ends with: 2 where something given to it must change before it
+is worth trying again, 1 for a run that has failed.
 """
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+from garfield.core.silence import Silence
+
 
 class GarfieldError(Exception):
     """The root: ``except GarfieldError`` catches all of ours and nothing else."""
+
+    exit_code = 2
+    """What a command that meets it ends with."""
 
 
 class ConfigError(GarfieldError, ValueError):
@@ -39,25 +50,39 @@ class BoundError(ConfigError):
     """A rule cannot tolerate f faults among n inputs."""
 
 
-class QuorumError(GarfieldError):
-    """Fewer peers than needed gave a valid reply in time; `silent` says who, and why."""
-
-    def __init__(self, message: str, silent: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.silent = silent or {}
-
-
-class DivergedError(GarfieldError):
-    """A model is NaN or infinite: what lies do to averaging, or too high a learning rate."""
-
-
-class DecodingError(GarfieldError):
-    """Coded rows fit no set of gradients with f lies among them: there are more."""
-
-
 class InputError(GarfieldError, ValueError):
     """Vectors of the wrong shape, dtype or kind, or more faulty ones than f."""
 
 
 class MissingDependency(GarfieldError, ImportError):  # noqa: N818
     """An optional part of the library is not installed; the message holds the command."""
+
+
+class RunError(GarfieldError):
+    """A run has begun, and cannot go on."""
+
+    exit_code = 1
+
+
+class QuorumError(RunError):
+    """Fewer peers than needed gave a valid reply in time; `silent` says who, and why."""
+
+    def __init__(self, message: str, silent: Mapping[str, Silence] | None = None) -> None:
+        super().__init__(message)
+        self.silent = silent or {}
+
+
+class DivergedError(RunError):
+    """A model is NaN or infinite: what lies do to averaging, or too high a learning rate."""
+
+
+class DecodingError(RunError):
+    """Coded rows fit no set of gradients with f lies among them: there are more."""
+
+
+class NodeFailed(RunError):  # noqa: N818
+    """A process that the run cannot do without did not start, or has ended."""
+
+
+class Deadlock(RunError):  # noqa: N818 (the word for it)
+    """A simulated node waits where nobody can wake it."""

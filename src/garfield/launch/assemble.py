@@ -21,7 +21,8 @@ from garfield.core.frameworks import require
 from garfield.data import Dataset, load
 from garfield.data.batches import Batches, Pieces
 from garfield.data.partitions import parse as parse_partition
-from garfield.nodes.byzantine import LyingOutbox, Spy, parse_plan
+from garfield.nodes.byzantine import LyingOutbox, Plan, Spy, parse_plan
+from garfield.nodes.node import NodeArguments
 from garfield.nodes.outbox import Outbox
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
@@ -39,7 +40,7 @@ class Factory:
     adapter: Callable[[str, bool], Adapter]
     """Called with a node's name and whether it needs an optimizer: a new model, or one that
     nodes share."""
-    node: dict[str, Any]
+    node: NodeArguments
     """What every node is given besides: its waits, its clock."""
     feed: Callable[[Batches], Any] = lambda batches: batches
     """What a worker's model is given of its batches; the model must know what to do with it."""
@@ -57,8 +58,7 @@ class Factory:
         return s.application.worker(
             self.adapter(name, False), data, transport=transport, servers=s.server_names,
             f_ps=s.numbers.f_ps, q_ps=s.numbers.q_ps, model_gar=s.model_rule,
-            momentum=s.momentum - s.application.server_momentum(s), outbox=outbox,
-            **self.node, **more,
+            momentum=s.momentum - s.application.server_momentum(s), **self._node(outbox), **more,
         )  # fmt: skip
 
     def server(self, name: str, transport: Transport) -> Server:
@@ -71,12 +71,12 @@ class Factory:
         if is_worker:
             worker = Worker(
                 model, self.feed(self._batches(name, name)), transport=transport, servers=[name],
-                momentum=s.momentum, outbox=outbox, serves=False, **self.node,
+                momentum=s.momentum, **self._node(outbox, serves=False),
             )  # fmt: skip
         return s.application.server(
             model, transport=transport, workers=s.worker_names, servers=s.server_names,
-            f_w=s.numbers.f_w, f_ps=s.numbers.f_ps, worker=worker, outbox=outbox,
-            test=evaluation_batches(self._dataset(), s.test_images, s.seed), **self.node,
+            f_w=s.numbers.f_w, f_ps=s.numbers.f_ps, worker=worker, **self._node(outbox),
+            test=evaluation_batches(self._dataset(), s.test_images, s.seed),
         )  # fmt: skip
 
     def run(self, after_step: Callable[[Server, Run[Any]], None]) -> Run[Any]:
@@ -99,18 +99,21 @@ class Factory:
         pixels, seed = data.pixels("train"), (s.seed, place)
         return Batches(pixels, labels, shares[place], s.batch, seed, data.prepare)
 
+    def _node(self, outbox: Outbox, *, serves: bool = True) -> NodeArguments:
+        return {**self.node, "outbox": outbox, "serves": serves}
+
     def _outbox(self, name: str, transport: Transport, alike: Sequence[str], attack: str) -> Outbox:
         s = self.settings
         if name not in s.liars or attack == NONE:
             return Outbox()
         liars = [peer for peer in alike if peer in s.liars]
         honest = [peer for peer in alike if peer not in s.liars]
-        plan = parse_plan(
-            attack, n=len(alike), f=len(liars), rank=liars.index(name), seed=s.seed,
+        known = Plan(
+            n=len(alike), f=len(liars), rank=liars.index(name), seed=s.seed,
             spy=_spy(transport, honest, s.timeout_s), defence=self._defence(name),
             agreed=self._agreed.setdefault(tuple(alike), {}),
         )  # fmt: skip
-        return LyingOutbox(plan, name)
+        return LyingOutbox(parse_plan(attack, known), name)
 
     def _defence(self, name: str) -> Callable[[Any], Any]:
         """What the honest will do to the rows: for attacks that aim at it."""

@@ -36,7 +36,7 @@ def _plan(rank: int, liars: Mapping[int, str], n: int) -> Plan | None:
     if not 0 < rank < n:
         raise ConfigError(f"A liar must be one of peers 1..{n - 1}, got {rank}.")
     text, order = liars[rank], sorted(liars).index(rank)
-    plan = parse_plan(text, n=n, f=len(liars), rank=order)
+    plan = parse_plan(text, Plan(n=n, f=len(liars), rank=order))
     if plan.attack is not None and plan.attack.knows == "all":
         raise ConfigError(
             f"{text} needs to see all honest gradients, which no process does. Take an attack "

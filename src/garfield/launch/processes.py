@@ -22,7 +22,7 @@ from typing import Literal
 
 from garfield.adapters.alike import Layout, check_layouts
 from garfield.apps.settings import Settings
-from garfield.core.errors import GarfieldError
+from garfield.core.errors import NodeFailed
 from garfield.core.events import Event, Sink
 from garfield.launch.child import Started, run_node
 from garfield.launch.links import Kind, link
@@ -41,10 +41,6 @@ class Fault:
     node: str
     step: int
     kind: Literal["kill", "freeze", "thaw", "restart"] = "kill"
-
-
-class NodeFailed(GarfieldError):  # noqa: N818
-    """A node that the run cannot do without has ended."""
 
 
 @dataclass

@@ -103,11 +103,14 @@ class WorkerReporter:
 def account(node: Node) -> dict[str, Any]:
     """What a node has sent and received, and who failed it, how often and why."""
     told: dict[str, Any] = {
-        "bytes_sent": getattr(node.transport, "bytes_sent", 0),
-        "bytes_received": getattr(node.transport, "bytes_received", 0),
+        "bytes_sent": node.transport.bytes_sent,
+        "bytes_received": node.transport.bytes_received,
     }
     if faults := node.account.faults:
-        told["faults"] = faults
+        told["faults"] = {
+            peer: {reason.value: fault._asdict() for reason, fault in of.items()}
+            for peer, of in faults.items()
+        }
     return told
 
 
@@ -121,5 +124,5 @@ def _trust(server: Server, run: Run[Any]) -> dict[str, Any]:
         "gradients": sum(row is not None for row in server.heard.rows),
         "trusted": None if trusted is None else [names[i] for i in trusted],
         "set_aside": {names[i]: why for i, why in run.explained.set_aside.items()},
-        "silent": dict(server.heard.silent),
+        "silent": {name: why.to_json() for name, why in server.heard.silent.items()},
     }

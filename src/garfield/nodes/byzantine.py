@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from zlib import crc32
 
 import numpy as np
@@ -22,10 +22,13 @@ import numpy as np
 from garfield.attacks import ATTACKS, Attack, View
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.naming import parse_call
-from garfield.nodes.outbox import Outbox
-from garfield.nodes.server import Server
-from garfield.nodes.worker import Worker
+from garfield.nodes.outbox import KEPT_STEPS, Outbox
+from garfield.nodes.server import Server, ServerArguments
+from garfield.nodes.worker import Data, Worker, WorkerArguments
 from garfield.transport.contract import Answer, Key, NotYet, Payload, Ready
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Behaviour = Literal["silence", "stall", "drip", "wrong-shape", "equivocate"]
 BEHAVIOURS: dict[str, str] = {
@@ -68,25 +71,29 @@ class Plan:
         return np.random.default_rng([self.seed, self.rank, key.step, key.round, who])
 
 
-def parse_plan(text: str, **known: Any) -> Plan:
-    """A plan from "reverse", "reverse(factor=-10)", "stall" or "equivocate(attack=reverse)"."""
+def parse_plan(text: str, plan: Plan | None = None) -> Plan:
+    """A plan from "reverse", "reverse(factor=-10)", "stall" or "equivocate(attack=reverse)".
+
+    Everything but the attack and the behaviour is taken from `plan`.
+    """
+    known = plan or Plan()
     behaviour, bracket, inside = text.strip().partition("(")
     if behaviour == "equivocate" and bracket:
         base = _BASE.fullmatch(inside)
         if base is None:
             raise ConfigError(f"{text} is not understood. Write it like {_EQUIVOCATE}.")
-        plan = parse_plan(base["lie"], **known)
-        if plan.behaviour is not None:
+        lie = parse_plan(base["lie"], known)
+        if lie.behaviour is not None:
             raise ConfigError(f"{text}: equivocate takes an attack on vectors, as {_EQUIVOCATE}.")
-        return replace(plan, behaviour="equivocate")
+        return replace(lie, behaviour="equivocate")
     name, params = parse_call(text, example="reverse(factor=-10)")
     if name in BEHAVIOURS:
         if params:
             raise ConfigError(f"{name} has no parameters, got {', '.join(params)}.")
-        return Plan(behaviour=name, **known)  # type: ignore[arg-type]  # one of its literals
+        return replace(known, behaviour=name)  # type: ignore[arg-type]  # one of its literals
     if name not in ATTACKS:
         raise UnknownName("an attack", name, [*ATTACKS, *BEHAVIOURS])
-    return Plan(attack=ATTACKS[name].bind(**params), **known)
+    return replace(known, attack=ATTACKS[name].bind(**params))
 
 
 _EQUIVOCATE = "equivocate(attack=reverse(factor=-10))"
@@ -96,8 +103,8 @@ _BASE = re.compile(r"""\s*attack\s*=\s*(["']?)(?P<lie>.+)\1\s*\)\s*""")
 class LyingOutbox(Outbox):
     """Keeps the truth, and says something else."""
 
-    def __init__(self, plan: Plan, name: str, **outbox: Any) -> None:
-        super().__init__(**outbox)
+    def __init__(self, plan: Plan, name: str, *, kept_steps: int = KEPT_STEPS) -> None:
+        super().__init__(kept_steps=kept_steps)
         self.plan = plan
         self.name = name
         """Whose it is: a node does not lie to itself."""
@@ -172,14 +179,18 @@ class LyingOutbox(Outbox):
 class ByzantineWorker(Worker):
     """A worker whose gradients are lies."""
 
-    def __init__(self, *worker: Any, plan: Plan, **named: Any) -> None:
-        outbox = LyingOutbox(plan, named["transport"].name)
-        super().__init__(*worker, **{"outbox": outbox, **named})
+    def __init__(
+        self, model: Any, data: Data, *, plan: Plan, **worker: Unpack[WorkerArguments]
+    ) -> None:
+        worker.setdefault("outbox", LyingOutbox(plan, worker["transport"].name))
+        super().__init__(model, data, **worker)
 
 
 class ByzantineServer(Server):
     """A server whose models are lies."""
 
-    def __init__(self, *server: Any, plan: Plan, **named: Any) -> None:
-        outbox = LyingOutbox(plan, named["transport"].name)
-        super().__init__(*server, **{"outbox": outbox, **named})
+    def __init__(
+        self, model: Any, optimizer: Any = None, *, plan: Plan, **server: Unpack[ServerArguments]
+    ) -> None:
+        server.setdefault("outbox", LyingOutbox(plan, server["transport"].name))
+        super().__init__(model, optimizer, **server)

@@ -9,17 +9,16 @@ until `give_up_s`, and then says who was silent and why.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypedDict
 
 from garfield.core.errors import ConfigError, QuorumError
+from garfield.core.silence import Reason, Silence
 from garfield.nodes.outbox import Outbox
 from garfield.nodes.patience import Patience
 from garfield.transport.contract import (
-    NOT_NEEDED,
-    STALLED,
     Holes,
     Key,
     Payload,
@@ -55,12 +54,17 @@ class Gathered:
     names: tuple[str, ...]
     rows: list[Payload | None]
     """None for a peer that stayed silent in a synchronous round."""
-    silent: Mapping[str, str]
+    silent: Mapping[str, Silence]
     holes: Mapping[str, Holes] = field(default_factory=dict)
     """Whose rows came with parts missing, which were filled."""
 
 
-_NUMBERS = re.compile(r"\d+(\.\d+)?")
+class Fault(NamedTuple):
+    """How often a peer was silent for one reason."""
+
+    times: int
+    detail: str
+    """In the words of the last time."""
 
 
 @dataclass
@@ -68,26 +72,28 @@ class Account:
     """What a node's rounds cost so far, and what its peers did instead of answering."""
 
     communication_s: float = 0.0
-    _faults: dict[str, dict[str, tuple[int, str]]] = field(default_factory=dict)
+    faults: dict[str, dict[Reason, Fault]] = field(default_factory=dict)
+    """Of each peer that was silent, or sent what counts as silence: how often, by reason."""
 
-    @property
-    def faults(self) -> dict[str, dict[str, int]]:
-        """Of each peer that was silent, or sent what counts as silence: how often, by reason.
-
-        Reasons that differ in their numbers alone are one, in the words of the last.
-        """
-        return {peer: {text: n for n, text in of.values()} for peer, of in self._faults.items()}
-
-    def note(self, silent: Mapping[str, str], waited_s: float) -> None:
+    def note(self, silent: Mapping[str, Silence], waited_s: float) -> None:
         """A round has ended; why some were not heard in it."""
         self.communication_s += waited_s
-        for peer, reason in silent.items():
-            if reason == NOT_NEEDED:
-                continue
-            # what follows a colon may be the peer's own text: it must not fill our memory
-            form = _NUMBERS.sub("#", reason.partition(":")[0])
-            of = self._faults.setdefault(peer, {})
-            of[form] = (of.get(form, (0, ""))[0] + 1, reason)
+        for peer, silence in silent.items():
+            if silence.reason is not Reason.NOT_NEEDED:
+                of = self.faults.setdefault(peer, {})
+                before = of.get(silence.reason)
+                of[silence.reason] = Fault(before.times + 1 if before else 1, silence.detail)
+
+
+class NodeArguments(TypedDict, total=False):
+    """What every node may be given by name, besides what its own class asks for."""
+
+    outbox: Outbox | None
+    waits: Waits | None
+    clock: Callable[[], float]
+    """Seconds, from any beginning."""
+    serves: bool
+    """False for one of two nodes that share an outbox: it is served once."""
 
 
 class Node:
@@ -108,7 +114,7 @@ class Node:
         self.clock = clock
         self.account = Account()
         self._patience: dict[tuple[str, ...], Patience] = {}
-        self.outbox.passable = getattr(transport, "passable", self.outbox.passable)
+        self.outbox.shared_copy = transport.shared_copy
         if serves:  # a node that is server and worker at once has one outbox, served once
             transport.serve(self.outbox)
 
@@ -155,7 +161,7 @@ class Node:
             left = deadline - self.clock()
             # all have answered, and it will not change; clocks round, so not to the last digit
             early = self.clock() - asked < 0.99 * patient_s
-            hopeless = early and not any(why.startswith(STALLED) for why in replies.silent.values())
+            hopeless = early and not any(why.reason.may_pass for why in replies.silent.values())
             if left <= 0 or hopeless:
                 raise QuorumError(self._shortage(key, needed, len(peers), replies), replies.silent)
             asked, patient_s = self.clock(), min(left, self.waits.timeout_s)

@@ -30,7 +30,7 @@ class Outbox:
         self._vectors: dict[Key, Payload] = {}
         self._lock = threading.Lock()
         self._wake: list[Callable[[], None]] = []
-        self.passable: Callable[[Payload], Payload | None] = lambda vector: None
+        self.shared_copy: Callable[[Payload], Payload | None] = lambda vector: None
         """The transport's own way to keep a vector, in memory that peers can be given."""
 
     def publish(self, key: Key, vector: Payload, *, copy: bool = True) -> None:
@@ -40,7 +40,7 @@ class Outbox:
         """
         self._forget(key.step)  # first: the new one then takes the place of the oldest
         vector = np.asarray(vector, dtype=key.dtype)
-        kept = self.passable(vector)
+        kept = self.shared_copy(vector)
         if kept is None:
             kept = vector.copy() if copy else vector
         kept.setflags(write=False)

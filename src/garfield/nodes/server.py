@@ -9,7 +9,7 @@ for the others' models, and ("aggregate", t, r) in contraction rounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,13 +17,31 @@ from garfield.adapters.adapt import adapt
 from garfield.adapters.contract import Batch
 from garfield.adapters.feeding import pieces
 from garfield.core.errors import ConfigError, DivergedError, QuorumError
+from garfield.core.silence import Reason
 from garfield.kernels.finite import all_finite
-from garfield.nodes.node import Behind, Gathered, Node
+from garfield.nodes.node import Behind, Gathered, Node, NodeArguments
 from garfield.nodes.tails import bodies, median_tail
 from garfield.nodes.worker import Worker
-from garfield.transport.contract import NOT_FINITE, Key, Payload, Transport
+from garfield.transport.contract import Key, Payload, Transport
+
+if TYPE_CHECKING:
+    from typing_extensions import Required, Unpack
 
 Rows = list[Payload | None]
+
+
+class ServerArguments(NodeArguments, total=False):
+    """What every server takes by name: for the constructors of special ones."""
+
+    transport: Required[Transport]
+    workers: Required[Sequence[str]]
+    servers: Sequence[str]
+    f_w: int
+    f_ps: int
+    loss: Any
+    scheduler: Any
+    test: Iterable[Batch] | tuple[Any, Any]
+    worker: Worker | None
 
 
 class Server(Node):
@@ -43,7 +61,7 @@ class Server(Node):
         scheduler: Any = None,
         test: Iterable[Batch] | tuple[Any, Any] = (),
         worker: Worker | None = None,
-        **node: Any,
+        **node: Unpack[NodeArguments],
     ) -> None:
         """`model` is a torch.nn.Module or a Keras model (or an adapter), `optimizer` one for it.
 
@@ -173,7 +191,8 @@ class Server(Node):
 
     def _tell_divergence(self, failure: QuorumError) -> None:
         """If more workers than may lie have no finite gradient, the model is to blame."""
-        lost = [name for name, why in failure.silent.items() if why == NOT_FINITE]
+        silent = failure.silent.items()
+        lost = [name for name, silence in silent if silence.reason is Reason.NOT_FINITE]
         if len(lost) > self.f_w:
             raise DivergedError(
                 f"{self.name}: {len(lost)} of {len(self.workers)} workers have no finite gradient "

@@ -4,12 +4,15 @@ It waits for the model of its next step from enough of its servers (one server
 alone can push nobody forward), joins those models, computes one gradient, and
 serves it to every server that asks. A worker that restarts or falls behind is
 told so by its servers, and jumps to the step that f + 1 of them agree on.
+
+The loop is the same for every kind of worker. Kinds differ in where they get the
+model of a step from (`fetch_model`) and in what they send for it (`gradient`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,21 +20,41 @@ from garfield.adapters.adapt import adapt
 from garfield.adapters.contract import Batch
 from garfield.adapters.feeding import Batches, endless
 from garfield.core.errors import QuorumError
-from garfield.nodes.node import Behind, Node
+from garfield.nodes.node import Behind, Node, NodeArguments
 from garfield.nodes.tails import bodies, median_tail
 from garfield.transport.contract import Key, Payload, Transport
 
+if TYPE_CHECKING:
+    from typing_extensions import Required, Unpack
+
 Rule = Callable[..., Any]
+Data = Batches | Iterable[Batch] | tuple[Any, Any]
+"""What a worker learns from: batches by step, a loader or data set, or arrays."""
 _BLOCK = 1 << 16  # numbers at a time: what is made of them stays in the cache
+
+
+class WorkerArguments(NodeArguments, total=False):
+    """What every worker takes by name: for the constructors of special ones."""
+
+    transport: Required[Transport]
+    servers: Required[Sequence[str]]
+    loss: Any
+    f_ps: int
+    q_ps: int | None
+    model_gar: Rule | None
+    momentum: float
 
 
 class Worker(Node):
     """Owns data; answers models with gradients."""
 
+    sends = "gradient"
+    """The kind of vector that `gradient` makes."""
+
     def __init__(
         self,
         model: Any,
-        data: Batches | Iterable[Batch] | tuple[Any, Any],
+        data: Data,
         *,
         transport: Transport,
         servers: Sequence[str],
@@ -40,7 +63,7 @@ class Worker(Node):
         q_ps: int | None = None,
         model_gar: Rule | None = None,
         momentum: float = 0.0,
-        **node: Any,
+        **node: Unpack[NodeArguments],
     ) -> None:
         """`model` is a torch.nn.Module or a Keras model (or an adapter), `data` a DataLoader, a
         tf.data.Dataset, any iterable of batches, or arrays (inputs, targets). `servers` are names
@@ -72,46 +95,60 @@ class Worker(Node):
                 raise
 
     def follow(self) -> None:
-        """One step: get the model, compute, publish."""
-        key = Key("model", self.step)
-        length = self.model.size + self.model.tail
-        rows = self.gather(self.servers, key, length=length, quorum=self.q_ps, f=self.f_ps).rows
-        self.take(rows)
+        """Do one step: get the model, compute its gradient, publish it."""
+        parameters, buffers = self.fetch_model()
+        self.model.write_body(parameters)
+        self.model.write_tail(buffers)
+        del parameters, buffers  # a vector, not needed meanwhile
+        self._publish_gradient()
         self.step += 1
 
-    def take(self, rows: list[Payload | None]) -> None:
-        """Compute this step's gradient at what the servers' models come to."""
-        body, tail = self._joined_parts(rows)
-        rows.clear()  # a vector each, not needed meanwhile
-        self.model.write_body(body)
-        self.model.write_tail(tail)
-        del body, tail
-        self.publish_gradient(self.step)
+    def fetch_model(self) -> tuple[Payload, Payload]:
+        """The parameters and the buffers that the servers' models of this step come to.
 
-    def compute(self, step: int, model: Payload) -> None:
-        """Publish the gradient of one batch at `model`."""
-        self.model.write(model)
-        self.publish_gradient(step)
+        A kind of worker that follows its servers in another way overrides this.
+        """
+        key, length = Key("model", self.step), self.model.size + self.model.tail
+        found = self.gather(self.servers, key, length=length, quorum=self.q_ps, f=self.f_ps)
+        return self.join(found.rows)
 
-    def publish_gradient(self, step: int) -> None:
-        """Of one batch, where the model is now."""
-        self._differentiate(step)
+    def gradient(self) -> Payload:
+        """The row to send for this step, at the model as it is now; the outbox's from then on.
+
+        A kind of worker that sends something else overrides this.
+        """
+        self.differentiate()
         if self.momentum:
             self._accelerate()
-        # the outbox's from now on; what takes its place is no memory until it is written to
-        mine, self._gradient = self._gradient, np.empty_like(self._gradient)
-        self.outbox.publish(Key("gradient", step), mine, copy=False)
-        self._velocity = self.outbox.own(Key("gradient", step))
+        return self.hand_over()
 
-    def differentiate(self, step: int, model: Payload) -> None:
-        """Compute that gradient, and keep it to oneself."""
+    def compute(self, step: int, model: Payload) -> None:
+        """Publish the gradient of a step at `model`: for a server that is a worker, too."""
+        self.step = step
         self.model.write(model)
-        self._differentiate(step)
+        self._publish_gradient()
 
-    def _differentiate(self, step: int) -> None:
+    def join(self, rows: Sequence[Payload | None]) -> tuple[Payload, Payload]:
+        """Parameters and buffers that several servers' models come to; apart, without a copy."""
+        size = self.model.size
+        if len(rows) == 1 and rows[0] is not None:
+            return rows[0][:size], rows[0][size:]
+        if self.model_gar is None:
+            raise QuorumError(f"{self.name} has several servers and no model_gar to join them by.")
+        parameters = self.model_gar(gradients=bodies(rows, size), f=self.f_ps)
+        return np.asarray(parameters), median_tail(rows, size)
+
+    def differentiate(self, data: Batches | None = None) -> None:
+        """Compute the gradient of this step's batch, of its own data if not told otherwise."""
+        batch = (self._data if data is None else data).batch(self.step)
         started = self.clock()
-        self.loss = self.model.gradient(self._data.batch(step), self._gradient)
+        self.loss = self.model.gradient(batch, self._gradient)
         self.compute_s += self.clock() - started
+
+    def hand_over(self) -> Payload:
+        """The gradient computed last; what takes its place is no memory until it is written to."""
+        mine, self._gradient = self._gradient, np.empty_like(self._gradient)
+        return mine
 
     def tells(self) -> dict[str, Any]:
         """What a report should say of it, besides what is said of every worker."""
@@ -129,16 +166,7 @@ class Worker(Node):
             part = slice(at, min(at + _BLOCK, self.model.size))
             self._gradient[part] += beta * last[part]
 
-    def _joined(self, rows: Sequence[Payload | None]) -> Payload:
-        """What the servers' models come to, as one vector of this worker's own."""
-        return np.concatenate(self._joined_parts(rows))
-
-    def _joined_parts(self, rows: Sequence[Payload | None]) -> tuple[Payload, Payload]:
-        """The parameters and the buffers of it: apart, they need no vector more."""
-        size = self.model.size
-        if len(rows) == 1 and rows[0] is not None:
-            return rows[0][:size], rows[0][size:]
-        if self.model_gar is None:
-            raise QuorumError(f"{self.name} has several servers and no model_gar to join them by.")
-        body = self.model_gar(gradients=bodies(rows, size), f=self.f_ps)
-        return np.asarray(body), median_tail(rows, size)
+    def _publish_gradient(self) -> None:
+        key = Key(self.sends, self.step)
+        self.outbox.publish(key, self.gradient(), copy=False)
+        self._velocity = self.outbox.own(key)

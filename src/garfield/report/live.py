@@ -51,7 +51,7 @@ class Status:
             self._steps.append(event)
             workers = self.roster.workers
             silent = [name for name in workers if standing(event, name) == "silent"]
-            self.silent = {name: event["silent"][name] for name in silent}
+            self.silent = {name: event["silent"][name]["detail"] for name in silent}
         if "accuracy" not in event or event["step"] <= self.evaluated:
             return False  # or another server has evaluated this step already
         self.evaluated = event["step"]

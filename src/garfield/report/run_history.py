@@ -6,17 +6,12 @@ as the leading server saw them: the honest one that came farthest.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from garfield.core.events import Event
-
-NOT_NEEDED = "not needed"  # garfield.transport's word for a reply that was cancelled
-NOT_FINITE = "not finite"  # likewise
-_MALFORMED = ("sent ", "answered ", NOT_FINITE, "garbage", "says ", "its certificate")
-_IN_TIME = re.compile(r"sent \d+ of \d+ \w+ in ")  # all of them good, and then time was up
+from garfield.core.silence import Reason, Silence
 
 Standing: TypeAlias = Literal["trusted", "left out", "heard", "silent", "not needed"]
 """What became of a worker's gradient in a step.
@@ -133,17 +128,8 @@ def standing(event: Event, worker: str) -> Standing:
     if trusted is not None and worker in trusted:
         return "trusted"
     if worker in silent:
-        return "not needed" if silent[worker] == NOT_NEEDED else "silent"
+        why = Silence.from_json(silent[worker])
+        return "not needed" if why.reason is Reason.NOT_NEEDED else "silent"
     if worker in (event.get("set_aside") or {}):
         return "left out"
     return "heard" if trusted is None else "left out"
-
-
-def is_proof(reason: str) -> bool:
-    """No honest node says such a thing, however slow or far away it is."""
-    return reason.startswith(_MALFORMED) and not _IN_TIME.match(reason)
-
-
-def is_blameless(reason: str) -> bool:
-    """Being ahead, not being waited for, or waiting for somebody else, is nobody's fault."""
-    return reason == NOT_NEEDED or reason.startswith(("gone", "waits with us"))

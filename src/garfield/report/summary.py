@@ -11,19 +11,14 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from garfield.core.events import Event
+from garfield.core.silence import Reason
 from garfield.report.filtering import filtering
-from garfield.report.run_history import (
-    NOT_FINITE,
-    Part,
-    RunHistory,
-    is_blameless,
-    is_proof,
-    standing,
-)
+from garfield.report.run_history import Part, RunHistory, standing
 
 
 def summarise(history: RunHistory) -> dict[str, Any]:
@@ -79,40 +74,54 @@ def misbehaviour(history: RunHistory) -> dict[str, dict[str, Any]]:
     Of each: whether there is proof, how often what was seen by the one who saw it most, the
     reason that weighs most, and who told. A peer lied if one honest witness can prove it.
     """
-    reasons: dict[str, Counter[str]] = {}
-    witnesses: dict[str, dict[str, None]] = {}
+    blamed: dict[str, _Blame] = {}
     for part in history.parts:
-        seen: dict[str, Counter[str]] = {}
+        seen: dict[str, Counter[Reason]] = {}
         for witness, event in part.last_of_each().items():
             if witness not in history.roster.honest:
                 continue
             for peer, faults in (event.get("faults") or {}).items():
-                blamed = Counter({why: n for why, n in faults.items() if not is_blameless(why)})
-                if blamed:
-                    seen[peer] = seen.get(peer, blamed) | blamed  # the larger of each
-                    witnesses.setdefault(peer, {})[witness] = None
+                found = {Reason(value): fault for value, fault in faults.items()}
+                guilty = {why: fault for why, fault in found.items() if not why.blameless}
+                if guilty:
+                    counted = Counter({why: fault["times"] for why, fault in guilty.items()})
+                    seen[peer] = seen.get(peer, counted) | counted  # the larger of each
+                    blame = blamed.setdefault(peer, _Blame())
+                    blame.witnesses.add(witness)
+                    blame.details |= {why: fault["detail"] for why, fault in guilty.items()}
         for peer, counted in seen.items():
-            reasons[peer] = reasons.get(peer, Counter()) + counted  # sums start anew in each part
+            blamed[peer].counts += counted  # sums start anew in each part
     diverged = history.diverged is not None
-    return {
-        peer: {**_verdict(reasons[peer], diverged), "witnesses": sorted(witnesses[peer])}
-        for peer in sorted(reasons)
-    }
+    return {peer: blamed[peer].verdict(diverged) for peer in sorted(blamed)}
 
 
-def _verdict(reasons: Counter[str], diverged: bool) -> dict[str, Any]:
-    """Proof before silence, then what was seen most often.
+@dataclass
+class _Blame:
+    """What honest nodes told of one peer."""
 
-    When the model itself has diverged, honest gradients are not finite either.
-    """
-    proofs = [why for why in reasons if is_proof(why) and not (diverged and why == NOT_FINITE)]
-    ordered = sorted(reasons, key=lambda why: (why not in proofs, -reasons[why], why))
-    return {
-        "kind": "lied" if proofs else "silent",
-        "times": reasons.total(),
-        "reason": ordered[0],
-        "reasons": {why: reasons[why] for why in ordered},
-    }
+    counts: Counter[Reason] = field(default_factory=Counter)
+    details: dict[Reason, str] = field(default_factory=dict)
+    witnesses: set[str] = field(default_factory=set)
+
+    def verdict(self, diverged: bool) -> dict[str, Any]:
+        """Proof before silence, then what was seen most often.
+
+        When the model itself has diverged, honest gradients are not finite either.
+        """
+        void = {Reason.NOT_FINITE} if diverged else set()
+        proofs = {why for why in self.counts if why.proof} - void
+        counts = self.counts
+        ordered = sorted(counts, key=lambda why: (why not in proofs, -counts[why], why.value))
+        return {
+            "kind": "lied" if proofs else "silent",
+            "times": counts.total(),
+            "reason": ordered[0].value,
+            "detail": self.details[ordered[0]],
+            "reasons": {
+                why.value: {"times": counts[why], "detail": self.details[why]} for why in ordered
+            },
+            "witnesses": sorted(self.witnesses),
+        }
 
 
 def left_out(history: RunHistory) -> dict[str, int]:

@@ -83,12 +83,13 @@ def _misbehaviour(summary: Mapping[str, Any], kind: str) -> str:
     )
 
 
-def _reasons(counts: Mapping[str, int], most: int = 3) -> str:
+def _reasons(found: Mapping[str, Mapping[str, Any]], most: int = 3) -> str:
     """The weightiest, each with its count where there are several."""
-    if len(counts) == 1:
-        return next(iter(counts))
-    told = [f"{times}× {why}" for why, times in list(counts.items())[:most]]
-    return ", ".join([*told, "…"] if len(counts) > most else told)
+    faults = list(found.values())
+    if len(faults) == 1:
+        return str(faults[0]["detail"])
+    told = [f"{fault['times']}× {fault['detail']}" for fault in faults[:most]]
+    return ", ".join([*told, "…"] if len(faults) > most else told)
 
 
 def _size(count: int) -> str:

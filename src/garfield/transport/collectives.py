@@ -18,20 +18,22 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Literal
 
 import numpy as np
 
 from garfield.core.errors import ConfigError, GarfieldError, MissingDependency
+from garfield.core.silence import NOT_FINITE, Reason, Silence, no_answer
 from garfield.kernels.finite import all_finite
 from garfield.transport.collective_vectors import STEP, Vectors
-from garfield.transport.contract import NOT_FINITE, Key, Payload, Ready, Replies, Source, Until
+from garfield.transport.contract import Key, Payload, Ready, Replies, Source, Until
 from garfield.transport.identity import Peer
 
 Backend = Literal["gloo", "nccl"]
-WAITS = "waits with us for the others"
-LOST = "connection lost"
+WAITS = Silence(Reason.WAITS_FOR_OTHERS, "waits with us for the others")
+LOST = Silence(Reason.DISCONNECTED, "connection lost")
 
 _SLICE_S = 0.2  # how long a signal may have to wait
 
@@ -91,6 +93,9 @@ class CollectiveTransport:
         self._out: Vectors | None = None
         self._in: Vectors | None = None
 
+    def shared_copy(self, vector: Payload) -> Payload | None:
+        return None
+
     def serve(self, source: Source) -> None:
         """Be ready for the others. Once."""
         if self._source is not None:
@@ -116,9 +121,10 @@ class CollectiveTransport:
         try:
             missing = self._join(deadline)
             if missing:
-                return _nobody(whom, missing, f"has not joined in {timeout_s:g} s")
+                late = Silence(Reason.UNREACHABLE, f"has not joined in {timeout_s:g} s")
+                return _nobody(whom, missing, late)
             if not self._done(key, length, deadline):
-                return _nobody(whom, self._unsent(key), f"no answer in {timeout_s:g} s")
+                return _nobody(whom, self._unsent(key), no_answer(timeout_s))
         except _Broken:
             return _nobody(whom, self._lost(key, deadline), LOST)
         replies = self._read(whom, key)
@@ -199,14 +205,21 @@ class CollectiveTransport:
             return
         import torch.distributed as dist
 
-        self._out.put(answer.payload, self._owed.step)
+        step = self._owed.step
+        self._out.put(answer.payload, step)
         try:
-            self._store.set(f"sent/{self.name}", str(self._owed.step))
             self._sending = dist.gather(self._out.tensor[0], None, dst=0, async_op=True)
+            # only now: who dies before all of it has left must not be said to have sent it
+            self._sending.get_future().add_done_callback(lambda _: self._note_sent(step))
         except RuntimeError:
             self._broken = True
         self.bytes_sent += 4 * len(answer.payload)
         self._owed = None
+
+    def _note_sent(self, step: int) -> None:
+        """Called from torch's own thread."""
+        with suppress(RuntimeError):  # the server, which keeps the store, is gone
+            self._store.set(f"sent/{self.name}", str(step))
 
     def _completed(self, work: Any, deadline: float) -> bool:
         """Whether a collective has ended. Waiting in vain leaves it as it was."""
@@ -235,13 +248,14 @@ class CollectiveTransport:
         found = self._in.get()
         found = found if self.rank else found[1:]  # the server's own is the first of its rows
         rows: dict[str, Payload] = {}
-        silent: dict[str, str] = {}
+        silent: dict[str, Silence] = {}
         for name, row in zip(whom, found, strict=True):
             step = int(row[-STEP:].view(np.int64)[0])
             vector = row[:-STEP]
             vector.flags.writeable = False
             if step != key.step:
-                silent[name] = f"sent step {step} instead of {key.step}"
+                detail = f"sent step {step} instead of {key.step}"
+                silent[name] = Silence(Reason.WRONG_STEP, detail)
             elif not all_finite(vector):
                 silent[name] = NOT_FINITE
             else:
@@ -267,10 +281,10 @@ class CollectiveTransport:
         return missing
 
 
-def _nobody(asked: Sequence[str], guilty: Sequence[str], reason: str) -> Replies:
+def _nobody(asked: Sequence[str], guilty: Sequence[str], silence: Silence) -> Replies:
     """No rows: a collective brings all or none. Without a culprit, it is anybody's fault."""
     blamed = [name for name in asked if name in guilty] or asked
-    return Replies((), (), {name: reason if name in blamed else WAITS for name in asked})
+    return Replies((), (), {name: silence if name in blamed else WAITS for name in asked})
 
 
 def _listening_store(timeout: timedelta) -> tuple[Any, str]:

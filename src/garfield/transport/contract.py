@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from garfield.core.silence import Silence
 from garfield.core.types import Flags
 
 Payload: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -93,33 +94,39 @@ class Replies:
     names: tuple[str, ...]
     rows: tuple[Payload, ...]
     """Valid until the next pull of the same kind, which may use the memory again."""
-    silent: Mapping[str, str] = field(default_factory=dict)
-    """Everybody else who was asked, each with the reason: "no answer in 10 s", "sent 12 of 40
-    bytes", "not finite", "connection refused"."""
+    silent: Mapping[str, Silence] = field(default_factory=dict)
+    """Everybody else who was asked, and why they were not heard."""
     gone: Mapping[str, int] = field(default_factory=dict)
     """Peers that are past this step, and the step that they claim to be at; in `silent` too."""
     holes: Mapping[str, Holes] = field(default_factory=dict)
     """Peers whose rows came over a lossy link with parts missing, which were filled."""
 
 
-NOT_NEEDED = "not needed"
-"""The reason of a peer whose reply was cancelled because others were enough: no fault of its."""
-
-STALLED = "stalled"
-"""How the reason begins of a peer that began to answer and stopped: it may yet be asked again."""
-
-NOT_FINITE = "not finite"
-"""The reason of a peer whose vector holds NaN or infinity."""
-
 Until: TypeAlias = Callable[[Collection[str]], bool]
 """Of the peers that have validly answered: are these enough?"""
 
 
 class Transport(Protocol):
-    """How nodes reach each other."""
+    """How one node reaches the others."""
 
-    name: str
-    """Whose transport this is, as the peers know it."""
+    @property
+    def name(self) -> str:
+        """Whose transport this is, as the peers know it."""
+
+    @property
+    def address(self) -> str:
+        """Where this node listens, for its peers to know; there is one once it serves."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of vectors sent to peers so far."""
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes of vectors received from peers so far."""
+
+    def shared_copy(self, vector: Payload) -> Payload | None:
+        """A copy that peers on this host can be given as it is; None if that is no gain."""
 
     def serve(self, source: Source) -> None:
         """Start answering peers from `source`. Once."""

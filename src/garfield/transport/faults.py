@@ -25,8 +25,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 from typing import Any, Literal
 
+from garfield.core.silence import NOT_NEEDED, Reason, Silence, no_answer
+from garfield.core.silence import gone as gone_to
 from garfield.transport.contract import (
-    NOT_NEEDED,
     Answer,
     Key,
     Payload,
@@ -141,7 +142,7 @@ class _FaultyPull:
         late = {start for start in starts.values() if 0 < start < self.timeout_s}
         rows: dict[str, Payload] = {}
         gone: dict[str, int] = {}
-        silent: dict[str, str] = {}
+        silent: dict[str, Silence] = {}
         for begin, end in pairwise([0.0, *sorted(late), self.timeout_s]):
             open_ = [peer for peer in peers if peer not in rows and peer not in gone]
             asked = [peer for peer in open_ if starts[peer] <= begin]
@@ -151,7 +152,7 @@ class _FaultyPull:
             silent = {peer: why for peer, why in replies.silent.items() if peer != _NOBODY}
             if self.until(rows):
                 break
-        silent |= {peer: f"gone, now at {step}" for peer, step in gone.items()}
+        silent |= {peer: gone_to(step) for peer, step in gone.items()}
         for peer in peers:
             if peer not in rows and peer not in silent:
                 silent[peer] = self._silence(struck[peer], enough=self.until(rows))
@@ -173,10 +174,10 @@ class _FaultyPull:
             return 0.0
         return min(fault.delay_s, self.timeout_s) if fault.kind == "delay" else self.timeout_s
 
-    def _silence(self, fault: LinkFault, *, enough: bool) -> str:
+    def _silence(self, fault: LinkFault, *, enough: bool) -> Silence:
         if fault.kind == "refuse":
-            return "connection refused"
-        return NOT_NEEDED if enough else f"no answer in {self.timeout_s:.3g} s"
+            return Silence(Reason.UNREACHABLE, "connection refused")
+        return NOT_NEEDED if enough else no_answer(self.timeout_s)
 
 
 def _copies(replies: Replies) -> dict[str, Payload]:

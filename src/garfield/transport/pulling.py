@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from garfield.transport.contract import NOT_NEEDED, Payload, Until
+from garfield.core.silence import NOT_NEEDED, Reason, Silence, gone, no_answer
+from garfield.transport.contract import Payload, Until
 from garfield.transport.grpc.wire import Request, WireError
 
 
@@ -23,7 +24,7 @@ class Attempt:
     deadline: float
     stall_s: float
     """How long a peer that has begun to send may take over one chunk."""
-    reason: str | None = None
+    failure: Silence | None = None
     """Why it failed last time."""
     filling: object | None = None
     """What is arriving."""
@@ -33,11 +34,11 @@ class Attempt:
     def left_s(self) -> float:
         return max(0.0, self.deadline - asyncio.get_running_loop().time())
 
-    def so_far(self, timeout_s: float) -> str:
+    def so_far(self, timeout_s: float) -> Silence:
         """What to say of the peer if time is up."""
         if self.filling is not None:
-            return f"{self.filling} in {timeout_s:.3g} s"
-        return self.reason or f"no answer in {timeout_s:.3g} s"
+            return Silence(Reason.TOO_SLOW, f"{self.filling} in {timeout_s:.3g} s")
+        return self.failure or no_answer(timeout_s)
 
 
 Ask: TypeAlias = Callable[[Attempt], Awaitable[Payload | int]]
@@ -56,7 +57,7 @@ class Pull:
     until: Until
     timeout_s: float
     rows: dict[str, Payload] = field(default_factory=dict)
-    silent: dict[str, str] = field(default_factory=dict)
+    silent: dict[str, Silence] = field(default_factory=dict)
     gone: dict[str, int] = field(default_factory=dict)
     unneeded: dict[str, Payload] = field(default_factory=dict)
     """Rows that came when it was enough already."""
@@ -71,7 +72,7 @@ class Pull:
             await self._ask_all(attempts, ask)
         for attempt in attempts:
             if attempt.peer not in self.rows:
-                unneeded = attempt.reason or NOT_NEEDED
+                unneeded = attempt.failure or NOT_NEEDED
                 late = unneeded if self.enough else attempt.so_far(self.timeout_s)
                 self.silent.setdefault(attempt.peer, late)
 
@@ -92,11 +93,11 @@ class Pull:
         try:
             came = await ask(attempt)
         except WireError as problem:
-            self.silent[attempt.peer] = str(problem)
+            self.silent[attempt.peer] = problem.silence
             return
         if isinstance(came, int):
             self.gone[attempt.peer] = came
-            self.silent[attempt.peer] = f"gone, now at {came}"
+            self.silent[attempt.peer] = gone(came)
         elif self.enough:
             self.unneeded[attempt.peer] = came
         else:

@@ -25,11 +25,11 @@ from zlib import crc32
 import numpy as np
 from greenlet import getcurrent, greenlet
 
-from garfield.core.errors import GarfieldError
+from garfield.core.errors import Deadlock, GarfieldError
+from garfield.core.silence import NOT_FINITE, NOT_NEEDED, Reason, Silence, no_answer
+from garfield.core.silence import gone as gone_to
 from garfield.kernels.finite import all_finite
 from garfield.transport.contract import (
-    NOT_FINITE,
-    NOT_NEEDED,
     Gone,
     Key,
     Payload,
@@ -40,10 +40,6 @@ from garfield.transport.contract import (
 )
 
 T = TypeVar("T")
-
-
-class Deadlock(GarfieldError):  # noqa: N818 (the word for it)
-    """Every node waits for something that nobody will publish, without a deadline."""
 
 
 class Simulation:
@@ -171,6 +167,13 @@ class SimulatedTransport:
     _source: Source | None = field(default=None, init=False)
     _closed: bool = field(default=False, init=False)
 
+    @property
+    def address(self) -> str:
+        return self.name  # by which all nodes of a simulation find each other
+
+    def shared_copy(self, vector: Payload) -> Payload | None:
+        return None  # nothing is copied anyway
+
     def serve(self, source: Source) -> None:
         if self._source is not None:
             raise GarfieldError(f"{self.name} is serving already. One transport has one source.")
@@ -183,7 +186,7 @@ class SimulatedTransport:
     ) -> Replies:
         deadline_s = self.simulation.now_s + timeout_s
         rows: dict[str, Payload] = {}
-        silent = dict.fromkeys(peers, f"no answer in {timeout_s:.3g} s")
+        silent = dict.fromkeys(peers, no_answer(timeout_s))
         gone: dict[str, int] = {}
         pending = dict.fromkeys(sorted(peers))
         ask = list(pending)
@@ -215,17 +218,19 @@ class SimulatedTransport:
         length: int,
         pending: dict[str, None],
         rows: dict[str, Payload],
-        silent: dict[str, str],
+        silent: dict[str, Silence],
         gone: dict[str, int],
     ) -> None:
         source = self.simulation._sources.get(peer)
         answer = None if source is None else source.answer(self.name, key)
         if isinstance(answer, Gone):
             gone[peer] = answer.now
-            silent[peer] = f"gone, now at {answer.now}"
+            silent[peer] = gone_to(answer.now)
             del pending[peer]
         elif isinstance(answer, Ready) and answer.pace_bps is not None:
-            silent[peer] = "too slow"  # and asked in vain until the deadline
+            silent[peer] = Silence(
+                Reason.TOO_SLOW, "too slow"
+            )  # and asked in vain until the deadline
         elif isinstance(answer, Ready):
             del pending[peer]
             problem = self._flaw(answer, key, length)
@@ -238,12 +243,14 @@ class SimulatedTransport:
             del silent[peer]
             self.bytes_received += answer.payload.nbytes
 
-    def _flaw(self, answer: Ready, key: Key, length: int) -> str | None:
+    def _flaw(self, answer: Ready, key: Key, length: int) -> Silence | None:
         payload = answer.payload
         if not isinstance(payload, np.ndarray) or payload.dtype != key.dtype:
-            return f"sent {len(payload)} bytes that are no {key.dtype} vector"
+            return Silence(
+                Reason.WRONG_SIZE, f"sent {len(payload)} bytes that are no {key.dtype} vector"
+            )
         if payload.shape != (length,):
-            return f"sent {payload.size} numbers instead of {length}"
+            return Silence(Reason.WRONG_SIZE, f"sent {payload.size} numbers instead of {length}")
         return None if self.simulation.is_finite(payload) else NOT_FINITE
 
     def close(self) -> None:

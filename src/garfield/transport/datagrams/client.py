@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from garfield.core.silence import NOT_FINITE
 from garfield.core.types import Flags
 from garfield.transport.contract import Holes, Payload
 from garfield.transport.datagrams.filling import Filler
@@ -183,7 +184,7 @@ class DatagramClient:
             lost = int(where.sum())
             self.holes[key.kind, attempt.peer] = holes
         if not await all_finite_by_pieces(row):
-            raise WireError("not finite")
+            raise WireError(NOT_FINITE)
         self.bytes_received += row.nbytes - ITEM * lost
         self._filler.complete(attempt.peer, key, row, holes)
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from garfield.transport.contract import STALLED
+from garfield.core.silence import Reason, Silence
 from garfield.transport.grpc.wire import TICKET, WireError
 
 HOST_BLOCK = 2048
@@ -42,6 +42,7 @@ _NONCE = struct.Struct("<B7xI")
 _WANT = struct.Struct("<IH")
 _OFFER = struct.Struct(f"<4s{SESSION}s{TICKET}sHI")
 _MAGIC, _OFFERS = b"GFd1", b"GFo1"
+_NO_OFFER = Silence(Reason.GARBAGE, "garbage instead of an offer of datagrams")
 OVERHEAD = _HEAD.size + TAG
 LARGEST = OVERHEAD + HOST_BLOCK * ITEM
 
@@ -65,9 +66,9 @@ def blocks_of(length: int, block: int) -> int:
     return -(-length // block)
 
 
-def nothing_came(blocks: int) -> str:
-    """The reason of a peer that offered its vector, and none of it came; worth asking again."""
-    return f"{STALLED}, sent 0 of {blocks} datagrams"
+def nothing_came(blocks: int) -> Silence:
+    """A peer offered its vector, and none of it came; worth asking again."""
+    return Silence(Reason.STALLED, f"stalled, sent 0 of {blocks} datagrams")
 
 
 def most_at_once(block: int) -> int:
@@ -91,10 +92,10 @@ class Offer:
     @classmethod
     def decode(cls, message: object) -> Offer:
         if not isinstance(message, bytes) or len(message) != _OFFER.size:
-            raise WireError("garbage instead of an offer of datagrams")
+            raise WireError(_NO_OFFER)
         magic, session, key, port, block = _OFFER.unpack(message)
         if magic != _OFFERS or not port or block not in (HOST_BLOCK, NET_BLOCK):
-            raise WireError("garbage instead of an offer of datagrams")
+            raise WireError(_NO_OFFER)
         return cls(session, key, port, block)
 
 

@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from garfield.transport.contract import STALLED, Payload
+from garfield.core.silence import NOT_FINITE, Reason, Silence
+from garfield.transport.contract import Payload
 from garfield.transport.datagrams.client import DatagramClient
 from garfield.transport.finite import all_finite_by_pieces
 from garfield.transport.grpc import wire
@@ -27,30 +28,38 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 _HANDOVER_S = 2.0  # for a descriptor, on one host; then the vector itself is asked for
 _READABLE = 120  # characters of somebody else's text that a reason may hold
 
-_REASONS = {  # from what gRPC says, in lower case
-    "connection refused": "connection refused",
-    "no such file": "connection refused",
-    "connection reset": "connection lost",
-    "socket closed": "connection lost",
-    "broken pipe": "connection lost",
-    "hostname verification": "its certificate names another",
-    "certificate_verify_failed": "its certificate is not from our authority",
-    "larger than max": "sent a message beyond the limit",
+_REFUSED = Silence(Reason.UNREACHABLE, "connection refused")
+_UNKNOWN = Silence(Reason.UNREACHABLE, "its address is not known")
+_LOST = Silence(Reason.DISCONNECTED, "connection lost")
+_ANOTHER = Silence(Reason.WRONG_CERTIFICATE, "its certificate names another")
+_STRANGER = Silence(Reason.WRONG_CERTIFICATE, "its certificate is not from our authority")
+_TOO_LONG = Silence(Reason.WRONG_SIZE, "sent a message beyond the limit")
+
+_FROM_GRPC = {  # by what gRPC says, in lower case: its status codes do not tell these apart
+    "connection refused": _REFUSED,
+    "no such file": _REFUSED,
+    "connection reset": _LOST,
+    "socket closed": _LOST,
+    "broken pipe": _LOST,
+    "hostname verification": _ANOTHER,
+    "certificate_verify_failed": _STRANGER,
+    "larger than max": _TOO_LONG,
 }
 
 
 def note_failure(attempt: Attempt, problem: Any) -> None:
-    """Keep the reason; raise WireError with it unless it is worth asking again."""
+    """Keep why; raise WireError with it unless it is worth asking again."""
     code, text = problem.code(), str(problem.details()).lower()
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return  # waiting in vain is no failure
-    known = (reason for sign, reason in _REASONS.items() if sign in text)
+    known = (silence for sign, silence in _FROM_GRPC.items() if sign in text)
     plain = "".join(letter if letter.isprintable() else "?" for letter in text[:_READABLE])
-    reason = next(known, f"{code.name.lower()}: {plain}")
-    attempt.reason = reason if attempt.filling is None else f"{reason}, {attempt.filling}"
-    attempt.filling = None
+    silence = next(known, Silence(Reason.REFUSED, f"{code.name.lower()}: {plain}"))
+    if attempt.filling is not None:
+        silence = replace(silence, detail=f"{silence}, {attempt.filling}")
+    attempt.failure, attempt.filling = silence, None
     if code != grpc.StatusCode.UNAVAILABLE:
-        raise wire.WireError(attempt.reason)
+        raise wire.WireError(silence)
 
 
 async def _read(call: Any, attempt: Attempt) -> object:
@@ -71,8 +80,8 @@ async def _read(call: Any, attempt: Attempt) -> object:
     except asyncio.CancelledError:
         if not stalled:
             raise
-        late = f"{STALLED} for {attempt.stall_s:g} s"
-        raise wire.WireError(f"{late}, {attempt.filling}") from None
+        detail = f"stalled for {attempt.stall_s:g} s, {attempt.filling}"
+        raise wire.WireError(Silence(Reason.STALLED, detail)) from None
     finally:
         timer.cancel()
 
@@ -107,7 +116,7 @@ class GrpcClient:
         while True:
             channel = await self._channel(attempt.peer)
             if channel is None:
-                attempt.reason = "its address is not known"
+                attempt.failure = _UNKNOWN
             else:
                 try:
                     return await self._once(channel, attempt)
@@ -135,7 +144,7 @@ class GrpcClient:
             return await self._receive(call, attempt)
         except asyncio.CancelledError:
             if channel.get_state() == grpc.ChannelConnectivity.READY:
-                attempt.reason = None  # by now it has been reached, and has not answered
+                attempt.failure = None  # by now it has been reached, and has not answered
             raise
         finally:
             call.cancel()  # nothing, if it is over
@@ -148,7 +157,7 @@ class GrpcClient:
             while not filling.complete:
                 filling.add(await _read(call, attempt))
             if await _read(call, attempt) is not aio.EOF:
-                raise wire.WireError(f"sent more than {row.nbytes} bytes")
+                raise wire.wrong_size(f"sent more than {row.nbytes} bytes")
         finally:
             self.bytes_received += filling.arrived
             if not filling.complete:
@@ -171,7 +180,7 @@ class GrpcClient:
         work = descriptors.fetch(self._same_host, attempt.peer, header.ticket, attempt.request)
         row = await asyncio.wait_for(work, min(attempt.stall_s, _HANDOVER_S))
         if not await all_finite_by_pieces(row):
-            raise wire.WireError("not finite")
+            raise wire.WireError(NOT_FINITE)
         self.bytes_received += row.nbytes
         return row
 

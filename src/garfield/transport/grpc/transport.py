@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from garfield.core.errors import ConfigError, GarfieldError
+from garfield.core.silence import NOT_FINITE, Reason, Silence
 from garfield.transport import identity
 from garfield.transport.contract import Gone, Key, Payload, Replies, Source, Until
 from garfield.transport.datagrams.server import DatagramServer
@@ -83,16 +84,16 @@ class GrpcTransport:
 
     @property
     def bytes_sent(self) -> int:
-        """Of vectors, so far."""
+        """Bytes of vectors sent to peers so far."""
         return 0 if self._server is None else self._server.bytes_sent
 
     @property
     def bytes_received(self) -> int:
-        """Of vectors, so far, valid or not."""
+        """Bytes of vectors received from peers so far, valid or not."""
         return self._client.bytes_received
 
-    def passable(self, vector: Payload) -> Payload | None:
-        """A copy in memory that peers can be given, if they are on this host and it is worth it."""
+    def shared_copy(self, vector: Payload) -> Payload | None:
+        """A copy in sealed memory, if peers are on this host and it is worth it."""
         if self._same_host is None or vector.nbytes <= wire.CHUNK:
             return None
         try:
@@ -172,7 +173,7 @@ class GrpcTransport:
     async def _ask_oneself(self, request: wire.Request) -> Payload | int:
         """As a peer would, but for the journey: a lie is told here too, and found out."""
         if self._polls is None:
-            raise wire.WireError("serves nothing")
+            raise wire.WireError(Silence(Reason.UNREACHABLE, "serves nothing"))
         answer = await self._polls.settled(self.name, request.key)
         if isinstance(answer, Gone):
             return answer.now
@@ -180,7 +181,7 @@ class GrpcTransport:
         if answer.pace_bps is not None:
             await asyncio.sleep(8 * row.nbytes / answer.pace_bps)
         if not await all_finite_by_pieces(row):
-            raise wire.WireError("not finite")
+            raise wire.WireError(NOT_FINITE)
         return row
 
 

@@ -18,6 +18,7 @@ from enum import IntEnum, IntFlag
 import numpy as np
 
 from garfield.core.errors import ConfigError
+from garfield.core.silence import NOT_FINITE, Reason, Silence
 from garfield.kernels.finite import all_finite
 from garfield.transport.contract import Key, Payload
 
@@ -36,7 +37,20 @@ assert sys.byteorder == "little", "vectors travel as they lie in memory: little-
 
 
 class WireError(Exception):
-    """What came is not what was asked for; the text is the reason that is kept."""
+    """What came is not what was asked for, or nothing will come; why, is kept in `silence`."""
+
+    def __init__(self, silence: Silence) -> None:
+        super().__init__(silence.detail)
+        self.silence = silence
+
+
+def wrong_size(detail: str) -> WireError:
+    """More or fewer bytes than were asked for."""
+    return WireError(Silence(Reason.WRONG_SIZE, detail))
+
+
+def _malformed(detail: str) -> WireError:
+    return WireError(Silence(Reason.GARBAGE, detail))
 
 
 class Status(IntEnum):
@@ -89,11 +103,11 @@ class Request:
     def decode(cls, message: bytes) -> Request:
         kind = message[_REQUEST.size :]
         if len(message) > MAX_REQUEST or not _KIND.fullmatch(kind):
-            raise WireError("not a request")
+            raise _malformed("not a request")
         magic, flags, step, round_, length = _REQUEST.unpack_from(message)
         known = magic == _ASKS and flags <= _FLAGS
         if not (known and 0 <= step <= _LARGEST_STEP and 1 <= length <= _LARGEST_LENGTH):
-            raise WireError("not a request")
+            raise _malformed("not a request")
         return cls(Key(kind.decode("ascii"), step, round_), length, Flag(flags))
 
 
@@ -116,11 +130,11 @@ class Header:
     @classmethod
     def decode(cls, message: object) -> Header:
         if not isinstance(message, bytes) or len(message) != _HEADER.size:
-            raise WireError("garbage instead of a header")
+            raise _malformed("garbage instead of a header")
         magic, status, flags, step, round_, total, ticket = _HEADER.unpack(message)
         known = status in (Status.READY, Status.GONE) and flags <= _FLAGS
         if magic != _ANSWERS or not known or not 0 <= step <= _LARGEST_STEP:
-            raise WireError("garbage instead of a header")
+            raise _malformed("garbage instead of a header")
         return cls(Status(status), step, round_, total, Flag(flags), ticket)
 
     def gone_at(self, request: Request) -> int | None:
@@ -131,15 +145,16 @@ class Header:
         key = request.key
         if self.status == Status.GONE:
             if self.step < key.step:
-                raise WireError(f"says step {key.step} is gone, and to be at {self.step}")
+                detail = f"says step {key.step} is gone, and to be at {self.step}"
+                raise WireError(Silence(Reason.WRONG_STEP, detail))
             return self.step
         if (self.step, self.round) != (key.step, key.round):
-            asked = f"{key.step}.{key.round}"
-            raise WireError(f"sent step {self.step}.{self.round} instead of {asked}")
+            detail = f"sent step {self.step}.{self.round} instead of {key.step}.{key.round}"
+            raise WireError(Silence(Reason.WRONG_STEP, detail))
         if self.total != request.total:
-            raise WireError(f"sent {self.total} of {request.total} bytes")
+            raise wrong_size(f"sent {self.total} of {request.total} bytes")
         if self.flags & ~request.flags:
-            raise WireError("answered in a way that nobody asked for")
+            raise _malformed("answered in a way that nobody asked for")
         return None
 
 
@@ -176,21 +191,21 @@ class Filling:
         """Take the next chunk, which has exactly one right size."""
         due = min(CHUNK, len(self._into) - self.arrived)
         if not isinstance(chunk, bytes):
-            raise WireError(str(self))
+            raise wrong_size(str(self))
         if len(chunk) != due:
-            raise WireError(f"sent a chunk of {len(chunk)} bytes instead of {due}")
+            raise wrong_size(f"sent a chunk of {len(chunk)} bytes instead of {due}")
         self._into[self.arrived : self.arrived + due] = chunk
         lo, self.arrived = self.arrived, self.arrived + due
         item = self.row.itemsize
         if not all_finite(self.row[lo // item : self.arrived // item]):
-            raise WireError("not finite")
+            raise WireError(NOT_FINITE)
 
 
 def as_row(payload: Payload | bytes, request: Request) -> Payload:
     """A payload that did not travel, held to the same terms; its values are yet to be checked."""
     size = len(raw(payload))
     if size != request.total:
-        raise WireError(f"sent {size} of {request.total} bytes")
+        raise wrong_size(f"sent {size} of {request.total} bytes")
     row = np.frombuffer(payload, dtype=request.key.dtype)
     row.flags.writeable = False
     return row

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
+from garfield.core.silence import Reason, Silence
 from garfield.transport.contract import Payload
 from garfield.transport.grpc import wire
 
@@ -74,6 +75,10 @@ async def sealed(payload: Payload) -> int:
     return descriptor
 
 
+def _unsafe(detail: str) -> wire.WireError:
+    return wire.WireError(Silence(Reason.UNSAFE_MEMORY, detail))
+
+
 def mapped(descriptor: int, length: int, dtype: npt.DTypeLike = np.float32) -> Payload:
     """The vector behind a descriptor that somebody sent, read-only, without a copy.
 
@@ -83,13 +88,13 @@ def mapped(descriptor: int, length: int, dtype: npt.DTypeLike = np.float32) -> P
     try:
         seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
     except OSError:
-        raise wire.WireError("sent a descriptor that is no sealed memory") from None
+        raise _unsafe("sent a descriptor that is no sealed memory") from None
     if seals & _SEALS != _SEALS:
-        raise wire.WireError("sent memory that it could still change")
+        raise _unsafe("sent memory that it could still change")
     found, total = os.fstat(descriptor), length * np.dtype(dtype).itemsize
     if found.st_size != total:
-        raise wire.WireError(f"sent {found.st_size} of {total} bytes")
+        raise wire.wrong_size(f"sent {found.st_size} of {total} bytes")
     if found.st_blocks * _BLOCK < found.st_size:
-        raise wire.WireError("sent memory with holes")
+        raise _unsafe("sent memory with holes")
     memory = mmap.mmap(descriptor, found.st_size, mmap.MAP_PRIVATE, mmap.PROT_READ)
     return np.frombuffer(memory, dtype=dtype)
