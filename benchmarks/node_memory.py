@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from garfield.apps.settings import Settings
-from garfield.launch.child import Started
 from garfield.launch.links import Kind
+from garfield.launch.node import NodeOptions
 from garfield.launch.processes import Processes
 from garfield.models import MODELS
 
@@ -97,7 +97,7 @@ def _pulls(settings: Settings) -> dict[str, int]:
 
 
 def _peaks(settings: Settings, by: Kind) -> dict[str, int]:
-    with Processes(settings, Started(threads=1), by=by) as nodes:
+    with Processes(settings, NodeOptions(threads=1), by=by) as nodes:
         nodes.start()
         with _watched(nodes.pids) as peaks:
             nodes.run(lambda event: None)

@@ -23,8 +23,8 @@ from rich.table import Table
 from benchmarks import ddp
 from garfield.apps.settings import Settings
 from garfield.core.events import Event
-from garfield.launch.child import Started
 from garfield.launch.links import Kind
+from garfield.launch.node import NodeOptions
 from garfield.launch.processes import Processes
 
 QUESTION = "how much slower than DistributedDataParallel (gloo) is each application?"
@@ -50,7 +50,7 @@ class Contender:
 
     def run(self, warm_up: int) -> None:
         record = _Record(self.settings, warm_up)
-        with Processes(self.settings, Started(threads=1), by=self.by) as nodes:
+        with Processes(self.settings, NodeOptions(threads=1), by=self.by) as nodes:
             nodes.start()
             nodes.run(record)
         if record.step_s < self.step_s:

@@ -15,7 +15,7 @@ from garfield.attacks import ATTACKS
 from garfield.coding import CODES, make_code
 from garfield.core.errors import BoundError, ConfigError, DecodingError
 from garfield.gars import GARS
-from garfield.launch.server_checkpoints import Keeping
+from garfield.launch.server_checkpoints import ServerCheckpoints
 from garfield.launch.simulate import simulate
 from garfield.nodes.byzantine import BEHAVIOURS, LyingOutbox, Plan, parse_plan
 from garfield.nodes.outbox import Outbox
@@ -118,12 +118,12 @@ def test_interrupted_and_resumed_it_ends_at_the_same_model(tmp_path, code):
         if event["step"] == 5:
             raise KeyboardInterrupt
 
-    keeping = Keeping(tmp_path)
+    checkpoints = ServerCheckpoints(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        trained(settings, sink, keeping=keeping)
-    resumed = keeping.resumed(settings.server_names, settings.honest_servers)
-    assert resumed.step == 5
-    np.testing.assert_array_equal(trained(settings, keeping=resumed), trained(settings))
+        trained(settings, sink, checkpoints=checkpoints)
+    resumed = checkpoints.resumed(settings.server_names, settings.honest_servers)
+    assert resumed.start.step == 5
+    np.testing.assert_array_equal(trained(settings, checkpoints=resumed), trained(settings))
 
 
 # -- what is refused ------------------------------------------------------------------------------

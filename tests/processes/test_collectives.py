@@ -8,10 +8,11 @@ import torch
 from garfield.apps.settings import Settings
 from garfield.core.errors import ConfigError, GarfieldError, NodeFailed, UnknownName
 from garfield.core.silence import Reason, Silence
-from garfield.launch.child import Started
+from garfield.launch.node import NodeOptions
 from garfield.launch.processes import Fault, Processes
-from garfield.launch.server_checkpoints import Keeping, saved
+from garfield.launch.server_checkpoints import ServerCheckpoints
 from garfield.nodes.outbox import Outbox
+from garfield.runs.checkpoints import Checkpoints
 from garfield.transport.collectives import CollectiveTransport
 from garfield.transport.contract import Key, first
 
@@ -23,10 +24,10 @@ BASE = Settings.of(
 
 def final_model(settings, directory):
     events = []
-    with Processes(settings, Started(keeping=Keeping(directory))) as nodes:
+    with Processes(settings, NodeOptions(checkpoints=ServerCheckpoints(directory))) as nodes:
         nodes.start()
         nodes.run(events.append)
-    with np.load(saved(directory, "server-0")[settings.steps]) as content:
+    with np.load(Checkpoints(directory).saved("server-0")[settings.steps]) as content:
         return content["vector"], [event for event in events if event["event"] == "step"]
 
 
@@ -45,12 +46,12 @@ def test_a_resumed_run_goes_on_over_collectives(tmp_path):
     settings = BASE.updated(momentum=0.0)
     whole, _ = final_model(settings, tmp_path / "whole")
     final_model(settings.updated(steps=5), tmp_path / "parts")
-    keeping = Keeping(tmp_path / "parts").resumed(["server-0"], ["server-0"])
-    assert keeping.step == 5
-    with Processes(settings, Started(keeping=keeping)) as nodes:
+    checkpoints = ServerCheckpoints(tmp_path / "parts").resumed(["server-0"], ["server-0"])
+    assert checkpoints.start.step == 5
+    with Processes(settings, NodeOptions(checkpoints=checkpoints)) as nodes:
         nodes.start()
         nodes.run(lambda event: None)
-    with np.load(saved(tmp_path / "parts", "server-0")[12]) as content:
+    with np.load(Checkpoints(tmp_path / "parts").saved("server-0")[12]) as content:
         np.testing.assert_array_equal(content["vector"], whole)
 
 
@@ -77,13 +78,12 @@ def test_a_run_that_is_stopped_midway_ends_by_itself():
     nodes = Processes(BASE.updated(steps=100_000))
     try:
         nodes.start()
-        children = [child.process for child in nodes._children.values()]
         with pytest.raises(KeyboardInterrupt):
             nodes.run(sink)
         nodes._sink = lambda event: None
     finally:
         nodes.stop()
-    assert [child.exitcode for child in children] == [0] * 4  # a kill would be -9
+    assert list(nodes.exit_codes.values()) == [0] * 4  # a kill would be -9
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 
 from garfield.apps.settings import Settings
 from garfield.core.errors import BoundError, ConfigError
-from garfield.launch.server_checkpoints import Keeping
+from garfield.launch.server_checkpoints import ServerCheckpoints
 from garfield.launch.simulate import simulate
 from tests.network_record import recorded
 
@@ -101,14 +101,17 @@ def test_a_run_that_was_interrupted_goes_on_and_learns(tmp_path):
         if event["step"] == 5:
             raise KeyboardInterrupt
 
-    settings, keeping = SMALL.updated(steps=30, server_attack="reverse"), Keeping(tmp_path)
+    settings, checkpoints = (
+        SMALL.updated(steps=30, server_attack="reverse"),
+        ServerCheckpoints(tmp_path),
+    )
     with pytest.raises(KeyboardInterrupt):
-        simulate(settings, interrupted, keeping=keeping)
-    resumed = keeping.resumed(settings.server_names, settings.honest_servers)
-    assert 4 <= resumed.step <= 5
+        simulate(settings, interrupted, checkpoints=checkpoints)
+    resumed = checkpoints.resumed(settings.server_names, settings.honest_servers)
+    assert 4 <= resumed.start.step <= 5
     events = []
-    simulate(settings, events.append, keeping=resumed)
-    assert events[0]["step"] == resumed.step + 1
+    simulate(settings, events.append, checkpoints=resumed)
+    assert events[0]["step"] == resumed.start.step + 1
     assert events[-1]["accuracy"] > 0.7
 
 

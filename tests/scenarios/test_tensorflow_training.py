@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from garfield.apps.settings import Settings
 from garfield.core.errors import ConfigError, UnknownName
-from garfield.launch.server_checkpoints import Keeping
+from garfield.launch.server_checkpoints import ServerCheckpoints
 from garfield.launch.simulate import simulate
 from tests.command import invoke
 
@@ -65,12 +65,14 @@ def test_an_interrupted_run_ends_at_the_same_model(tmp_path):
         if event["step"] == 4:
             raise KeyboardInterrupt
 
-    keeping = Keeping(tmp_path)
+    checkpoints = ServerCheckpoints(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        simulate(settings, sink, keeping=keeping)
-    resumed = keeping.resumed(settings.server_names, settings.honest_servers)
-    assert resumed.step >= 3
-    np.testing.assert_array_equal(ended(settings, keeping=resumed)["server-0"], whole["server-0"])
+        simulate(settings, sink, checkpoints=checkpoints)
+    resumed = checkpoints.resumed(settings.server_names, settings.honest_servers)
+    assert resumed.start.step >= 3
+    np.testing.assert_array_equal(
+        ended(settings, checkpoints=resumed)["server-0"], whole["server-0"]
+    )
     assert not list(tmp_path.glob("*.pt"))  # nothing of torch
 
 

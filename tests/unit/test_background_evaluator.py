@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from garfield.launch.background_evaluator import Aside
-from garfield.launch.reporters import Reporter
+from garfield.launch.background_evaluator import BackgroundEvaluator
+from garfield.launch.reporters import ServerReporter
 
 PATIENCE_S = 0.01
 
@@ -49,23 +49,23 @@ def server():
 
 
 def test_a_result_is_that_of_the_model_when_it_began_however_late_it_comes(model, server):
-    with Aside(lambda: model, PATIENCE_S) as aside:
-        aside.begin(server, {"step": 3})
+    with BackgroundEvaluator(lambda: model, PATIENCE_S) as evaluator:
+        evaluator.begin(server, {"step": 3})
         server.step = 7
-        assert aside.busy()
-        assert aside.result() is None
+        assert evaluator.busy()
+        assert evaluator.result() is None
         model.go_on.release(2)
-        assert aside.result(patiently=True) == {"step": 3, "accuracy": 3.0, "loss": 0.5}
-        assert aside.result() is None
-        assert not aside.busy()
+        assert evaluator.result(patiently=True) == {"step": 3, "accuracy": 3.0, "loss": 0.5}
+        assert evaluator.result() is None
+        assert not evaluator.busy()
     assert model.seen == ["a", "b"]
 
 
 def test_leaving_gives_up_after_the_present_piece(model, server):
-    with Aside(lambda: model, PATIENCE_S) as aside:
-        aside.begin(server, {})
+    with BackgroundEvaluator(lambda: model, PATIENCE_S) as evaluator:
+        evaluator.begin(server, {})
     model.go_on.release(2)
-    aside._pool.shutdown()
+    evaluator._pool.shutdown()
     assert model.seen == ["a"]
 
 
@@ -74,8 +74,8 @@ def test_an_evaluation_that_would_have_to_wait_is_left_out_and_the_last_is_made_
 ):
     told = []
     run = SimpleNamespace(aggregation_s=0.0, explained=None)
-    with Aside(lambda: model, PATIENCE_S) as aside:
-        reporter = Reporter(told.append, evaluate_every=1, total=6, aside=aside)
+    with BackgroundEvaluator(lambda: model, PATIENCE_S) as evaluator:
+        reporter = ServerReporter(told.append, 1, total=6, evaluator=evaluator)
         for server.step in (3, 4, 5):  # the first one is still busy at the second and third
             reporter.after_step(server, run)
         assert [event["event"] for event in told] == ["step"] * 3

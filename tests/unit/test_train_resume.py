@@ -7,9 +7,9 @@ import pytest
 
 from garfield.apps.settings import Settings
 from garfield.core.errors import ConfigError
-from garfield.launch import server_checkpoints
-from garfield.launch.server_checkpoints import Keeping
+from garfield.launch.server_checkpoints import ResumePoint, ServerCheckpoints
 from garfield.launch.simulate import simulate
+from garfield.runs.checkpoints import Checkpoint, Checkpoints
 from tests.command import invoke
 
 TINY = Settings.of(
@@ -51,18 +51,18 @@ def interrupted_at(step):
 def test_every_application_ends_at_the_same_model(tmp_path, app_name, every):
     settings = TINY.updated(app=app_name, checkpoint_every=every, **APPS[app_name])
     whole = models(simulate(settings, ignore))
-    keeping = Keeping(tmp_path)
+    checkpoints = ServerCheckpoints(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        simulate(settings, interrupted_at(5), keeping=keeping)
-    resumed = keeping.resumed(settings.server_names, settings.honest_servers)
-    assert 4 <= resumed.step <= 5
-    parts = models(simulate(settings, ignore, keeping=resumed))
+        simulate(settings, interrupted_at(5), checkpoints=checkpoints)
+    resumed = checkpoints.resumed(settings.server_names, settings.honest_servers)
+    assert 4 <= resumed.start.step <= 5
+    parts = models(simulate(settings, ignore, checkpoints=resumed))
     for name in settings.honest_servers:
         np.testing.assert_array_equal(whole[name], parts[name])
 
 
 def test_only_the_last_two_are_kept_and_nothing_half_written(tmp_path):
-    simulate(TINY.updated(checkpoint_every=2), ignore, keeping=Keeping(tmp_path))
+    simulate(TINY.updated(checkpoint_every=2), ignore, checkpoints=ServerCheckpoints(tmp_path))
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [
         "server-0-00000006.npz", "server-0-00000006.pt",
@@ -72,19 +72,20 @@ def test_only_the_last_two_are_kept_and_nothing_half_written(tmp_path):
 
 def test_a_server_without_a_file_starts_from_the_first_honest_one(tmp_path):
     for name, step in (("server-0", 4), ("server-0", 6), ("server-1", 6), ("server-2", 4)):
-        server_checkpoints.save(tmp_path, name, step, np.zeros(3, np.float32), {})
+        Checkpoints(tmp_path).save(name, Checkpoint(step, np.zeros(3, np.float32), {}))
     servers = ["server-0", "server-1", "server-2"]
-    found = Keeping(tmp_path).resumed(servers, servers)
-    assert found.step == 6
-    assert [found.files[name].name for name in servers] == [
+    found = ServerCheckpoints(tmp_path).resumed(servers, servers)
+    assert found.start.step == 6
+    assert [found.start.files[name].name for name in servers] == [
         "server-0-00000006.npz", "server-1-00000006.npz", "server-0-00000006.npz",
     ]  # fmt: skip
 
 
 def test_names_that_begin_alike_are_not_mixed_up(tmp_path):
-    server_checkpoints.save(tmp_path, "server-0", 3, np.zeros(3, np.float32), {})
-    server_checkpoints.save(tmp_path, "server-0-1", 9, np.zeros(3, np.float32), {})
-    assert list(server_checkpoints.saved(tmp_path, "server-0")) == [3]
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save("server-0", Checkpoint(3, np.zeros(3, np.float32), {}))
+    checkpoints.save("server-0-1", Checkpoint(9, np.zeros(3, np.float32), {}))
+    assert list(checkpoints.saved("server-0")) == [3]
 
 
 def test_optimizer_state_comes_back(tmp_path):
@@ -102,8 +103,8 @@ def test_optimizer_state_comes_back(tmp_path):
     old.model.step(np.ones(8, np.float32))
     vector = np.empty(8, np.float32)
     old.model.read(vector)
-    server_checkpoints.save(tmp_path, "server-0", 1, vector, old.model.state())
-    server_checkpoints.load(server_checkpoints.saved(tmp_path, "server-0")[1], new)
+    Checkpoints(tmp_path).save("server-0", Checkpoint(1, vector, old.model.state()))
+    ServerCheckpoints(tmp_path).resumed(["server-0"], ["server-0"]).restore(new)
     for holder in (old, new):
         holder.model.step(np.full(8, 2.0, np.float32))
     both = [models({"x": holder})["x"] for holder in (old, new)]
@@ -112,13 +113,14 @@ def test_optimizer_state_comes_back(tmp_path):
 
 
 def test_a_checkpoint_of_another_model_or_a_damaged_one_is_refused(tmp_path):
-    keeping = Keeping(tmp_path, 3, {"server-0": tmp_path / "server-0-00000003.npz"})
-    server_checkpoints.save(tmp_path, "server-0", 3, np.zeros(3, np.float32), {})
+    start = ResumePoint(3, {"server-0": tmp_path / "server-0-00000003.npz"})
+    checkpoints = ServerCheckpoints(tmp_path, start)
+    Checkpoints(tmp_path).save("server-0", Checkpoint(3, np.zeros(3, np.float32), {}))
     with pytest.raises(ConfigError, match="holds a model of 3 numbers"):
-        simulate(TINY, ignore, keeping=keeping)
-    keeping.files["server-0"].write_bytes(b"nonsense")
+        simulate(TINY, ignore, checkpoints=checkpoints)
+    checkpoints.start.files["server-0"].write_bytes(b"nonsense")
     with pytest.raises(ConfigError, match="cannot be read"):
-        simulate(TINY, ignore, keeping=keeping)
+        simulate(TINY, ignore, checkpoints=checkpoints)
 
 
 def test_the_command_goes_on_with_more_steps(tmp_path):

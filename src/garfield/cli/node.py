@@ -15,7 +15,7 @@ from garfield.cli.exit_codes import DONE, FAILED
 from garfield.cli.shared import WholeNumber, print_line
 
 if TYPE_CHECKING:
-    from garfield.launch.node_record import Record
+    from garfield.launch.node_record import NodeRecord
 
 _WORKERS_SPEAK_EVERY_S = 5.0
 
@@ -53,8 +53,8 @@ def node(
     summary of what it knows. Exit codes: 0 done or told to end, 1 peers failed it, 2 a setting
     is wrong.
     """
-    from garfield.launch.cluster import read_cluster, run_node
-    from garfield.launch.node_record import Record
+    from garfield.launch.cluster import read_cluster, run_cluster_node
+    from garfield.launch.node_record import NodeRecord
     from garfield.runs.heap import keep_heap
     from garfield.runs.threads import use_threads
 
@@ -64,24 +64,24 @@ def node(
         keep_heap()
         use_threads(threads, [found.settings.framework_of(name)])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with Record(found, name, out, resume) as record:
+    with NodeRecord(found, name, out, resume) as record:
         printer = Printer(found.settings.steps, record)
-        run_node(found, name, printer.tell, listen=listen, keeping=record.keeping)
+        run_cluster_node(found, name, printer.take, listen=listen, checkpoints=record.checkpoints)
     return FAILED if printer.diverged else DONE
 
 
 class Printer:
     """Events as lines, not too many of them."""
 
-    def __init__(self, total: int, record: Record) -> None:
+    def __init__(self, total: int, record: NodeRecord) -> None:
         self._total, self._record = total, record
         self._spoke_at = time.monotonic()
         self.diverged = False
 
-    def tell(self, event: Mapping[str, Any]) -> None:
+    def take(self, event: Mapping[str, Any]) -> None:
         from garfield.launch.cluster import line
 
-        self._record.tell(event)
+        self._record.take(event)
         self.diverged |= event["event"] == "diverged"
         if event["event"] == "worker":
             often = time.monotonic() - self._spoke_at < _WORKERS_SPEAK_EVERY_S

@@ -64,12 +64,14 @@ def train(
     if resume is None:
         directory = RunDirectory(out or default_directory(settings.app))
         directory.check_new()
-        keeping = None
+        checkpoints = None
     else:
         directory = RunDirectory(resume)
-        keeping = resumption(settings, directory, base)
+        checkpoints = resumption(settings, directory, base)
     threads = threads or ((os.cpu_count() or 1) if settings.simulate else 1)
-    result = train(settings, directory, display_of(settings), keeping=keeping, threads=threads)
+    result = train(
+        settings, directory, display_of(settings), checkpoints=checkpoints, threads=threads
+    )
     return show(result, directory.path, as_json)
 
 

@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 from garfield.adapters.contract import Adapter
 from garfield.nodes.server import Server
 
-Found = tuple[float, float]
+AccuracyAndLoss = tuple[float, float]
 """Share of right predictions, mean loss."""
 T = TypeVar("T")
 
 
-class Aside:
-    """One evaluation at a time. Use as a context: leaving it gives up what is not done."""
+class BackgroundEvaluator:
+    """Makes one evaluation at a time. Use as a context: leaving it gives up what is not done."""
 
     def __init__(self, new_model: Callable[[], Adapter], patience_s: float) -> None:
         """`new_model` makes the one that is evaluated; training waits for evaluations until one
@@ -33,10 +33,10 @@ class Aside:
         self._new_model, self._patience_s = new_model, patience_s
         self._model: Adapter | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="garfield-evaluation")
-        self._pending: tuple[Mapping[str, Any], Future[Found]] | None = None
+        self._pending: tuple[Mapping[str, Any], Future[AccuracyAndLoss]] | None = None
         self._stopped = threading.Event()
 
-    def __enter__(self) -> Aside:
+    def __enter__(self) -> BackgroundEvaluator:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -44,16 +44,16 @@ class Aside:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def begin(self, server: Server, about: Mapping[str, Any]) -> None:
-        """Evaluate what the server's model is now; what is pending must have been taken.
+        """Evaluate what the server's model is now; the result before must have been taken.
 
-        `about` is what `result` will say besides: of which step it is, say.
+        `about` is what `result` gives besides: of which step it is, say.
         """
         assert self._pending is None
         if self._model is None:  # made here: a model draws from the one random state there is
             self._model = self._new_model()
         model = self._model
         model.write(server.read_model())
-        work = self._pool.submit(lambda: model.evaluate(_unless(self._stopped, server.test)))
+        work = self._pool.submit(lambda: model.evaluate(_until(self._stopped, server.test)))
         self._pending = about, work
         if not self._done(self._patience_s):
             self._patience_s = 0.0
@@ -63,7 +63,10 @@ class Aside:
         return self._pending is not None and not self._done(0.0)
 
     def result(self, *, patiently: bool = False) -> dict[str, Any] | None:
-        """Of the evaluation that is done, once; with `patiently`, of one that is still going on."""
+        """Take the result of the evaluation that is done; with `patiently`, wait for it first.
+
+        None if there is none, or it was taken already.
+        """
         if self._pending is None or not self._done(None if patiently else 0.0):
             return None
         (about, work), self._pending = self._pending, None
@@ -75,12 +78,12 @@ class Aside:
         return bool(wait_for([self._pending[1]], wait_s).done)
 
 
-class _Stopped(Exception):  # noqa: N818 (nobody sees it: whom it would be told to has left)
+class _Stopped(Exception):  # noqa: N818 (caught by nobody: whoever would wait for it has left)
     """The run has ended before the evaluation."""
 
 
-def _unless(stopped: threading.Event, pieces: Iterable[T]) -> Iterator[T]:
-    """The same pieces, until the run is over."""
+def _until(stopped: threading.Event, pieces: Iterable[T]) -> Iterator[T]:
+    """Pass pieces on until the run is over."""
     for piece in pieces:
         if stopped.is_set():
             raise _Stopped

@@ -20,23 +20,20 @@ certificates a node listens on loopback only, unless the file says `insecure = t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from garfield.apps.settings import Settings, from_toml
 from garfield.core.config import read_toml
-from garfield.core.errors import ConfigError, QuorumError, UnknownName
+from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.events import Event, Sink
-from garfield.launch import one_node
+from garfield.launch.node import run_node
 from garfield.launch.node_transport import transport_of
-from garfield.launch.server_checkpoints import Keeping
+from garfield.launch.server_checkpoints import ServerCheckpoints
 from garfield.launch.user_files import without_files
-from garfield.nodes.server import Server
-from garfield.nodes.worker import Worker
 
 _KEYS = ("settings", "nodes", "tls", "insecure", "load")
 
@@ -87,11 +84,11 @@ def read_cluster(path: Path) -> Cluster:
     return cluster
 
 
-def run_node(
-    cluster: Cluster, name: str, tell: Sink, *, listen: str | None = None,
-    keeping: Keeping | None = None,
+def run_cluster_node(
+    cluster: Cluster, name: str, sink: Sink, *, listen: str | None = None,
+    checkpoints: ServerCheckpoints | None = None,
 ) -> None:  # fmt: skip
-    """Build that node and run it to its end; QuorumError when its peers let it down.
+    """Run that node to its end; QuorumError if its peers fail it.
 
     After its last step it stays for `give_up_s`: slower peers may still want its last vector.
     A server that is alone has given all its workers what they need, and ends at once.
@@ -105,40 +102,21 @@ def run_node(
         name, peers, listen=listen or cluster.nodes[name], credentials=_credentials(cluster, name),
         insecure_ok=cluster.insecure,
     )  # fmt: skip
-    kept = keeping or Keeping()
-    try:
-        node = one_node.build(settings, name, transport, kept)
-        tell({"event": "address", "node": name, "address": transport.address})
-        if isinstance(node, Worker):
-            _patiently(lambda: _serve(node, settings, tell), node, settings, tell)
-        else:
-            run = partial(one_node.run_server, node, settings, tell, kept)
-            _patiently(run, node, settings, tell)
-        if isinstance(node, Worker) or len(settings.server_names) > 1:
+
+    def stay() -> None:
+        if name not in settings.server_names or len(settings.server_names) > 1:
             time.sleep(settings.give_up_s)  # slower peers may still want our last vector
+
+    try:
+        run_node(
+            settings, name, transport, sink, checkpoints or ServerCheckpoints(),
+            listening=lambda node: sink(
+                {"event": "address", "node": name, "address": transport.address}
+            ),
+            stay=stay, patient=True,
+        )  # fmt: skip
     finally:
         transport.close()
-
-
-def _patiently(
-    run: Callable[[], None], node: Server | Worker, settings: Settings, tell: Sink
-) -> None:
-    """Start over as long as nobody has answered at all: the others may be started later."""
-    first = node.step
-    while True:
-        began = time.monotonic()
-        try:
-            return run()
-        except QuorumError as shortage:
-            waited = time.monotonic() - began >= settings.give_up_s
-            if node.step > first or not waited:
-                raise
-            tell({"event": "waiting", "node": node.name, "error": str(shortage)})
-
-
-def _serve(worker: Worker, settings: Settings, tell: Sink) -> None:
-    one_node.run_worker(worker, settings, tell)
-    tell({"event": "done", "node": worker.name, "step": worker.step})
 
 
 def line(event: Event, total: int) -> str | None:

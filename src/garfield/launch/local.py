@@ -7,23 +7,21 @@ function of the first node returns, the others are ended.
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
-import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from garfield.core.errors import GarfieldError
-from garfield.runs.heap import keep_heap
-from garfield.runs.lifeline import die_with_parent
+from garfield.runs.supervised import Channel
+from garfield.runs.supervisor import Supervisor
 from garfield.runs.threads import imported, preload_modules, use_threads
 from garfield.transport.connect import connect
 from garfield.transport.contract import Transport
 
 Main = Callable[[str, Transport], Any]
-STOP_S = 5.0
 
 
 def run_locally(main: Main, names: Sequence[str], *, preload: Sequence[str] | None = None) -> None:
@@ -33,43 +31,33 @@ def run_locally(main: Main, names: Sequence[str], *, preload: Sequence[str] | No
     nodes under ``if __name__ == "__main__":``. `preload` are modules to import once for all
     nodes; if not given, the frameworks that the caller has imported.
     """
-    context = multiprocessing.get_context("forkserver")
-    first = "garfield.runs.forkserver_lifeline"  # the forkserver ends with us, and nodes with it
-    preloaded = preload_modules(imported()) if preload is None else preload
-    context.set_forkserver_preload([first, *preloaded, "garfield.launch.local"])
-    with tempfile.TemporaryDirectory(prefix="garfield-") as directory:
+    ahead = preload_modules(imported()) if preload is None else preload
+    first = names[0]
+    with (
+        tempfile.TemporaryDirectory(prefix="garfield-") as directory,
+        Supervisor(preload=[*ahead, "garfield.launch.local"]) as supervisor,
+    ):
         (Path(directory) / "vectors").mkdir(mode=0o700)
         nodes = {name: f"unix:{Path(directory) / name}" for name in names}
-        children = [
-            context.Process(target=_node, args=(main, name, nodes), name=name, daemon=True)
-            for name in names
-        ]
-        for child in children:
-            child.start()
-        try:
-            children[0].join()
-        finally:
-            for child in children:
-                child.terminate()
-            for child in children:
-                child.join(STOP_S)
-                if child.is_alive():
-                    child.kill()
-                    child.join()
-        if children[0].exitcode:
-            raise GarfieldError(f"{names[0]} failed; what it said stands above.")
+        for name in names:
+            supervisor.start(name, _run_process, main, nodes, name == first)
+        while supervisor.is_running(first):
+            supervisor.events()
+    if supervisor.exit_codes[first]:
+        raise GarfieldError(f"{first} failed; what it said stands above.")
 
 
-def _node(main: Main, name: str, nodes: dict[str, str]) -> None:
-    die_with_parent()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    keep_heap()
+def _run_process(channel: Channel, main: Main, nodes: Mapping[str, str], ends: bool) -> None:
+    """Be one node, in a process of its own, which `ends` with its function or stays."""
     use_threads(1, imported())  # nodes share the cores: more would wait for each other
-    directory = Path(nodes[name].removeprefix("unix:")).parent
-    transport = connect(name, nodes, same_host=directory / "vectors")
+    directory = Path(nodes[channel.name].removeprefix("unix:")).parent
+    transport = connect(channel.name, nodes, same_host=directory / "vectors")
     try:
-        main(name, transport)
-        if name != next(iter(nodes)):
+        main(channel.name, transport)
+        if not ends:
             signal.pause()  # slower nodes may still want what this one published last
+    except Exception:
+        traceback.print_exc()  # it is the user's own function
+        raise
     finally:
         transport.close()

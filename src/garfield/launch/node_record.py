@@ -13,14 +13,14 @@ from types import TracebackType
 from garfield.core.errors import GarfieldError
 from garfield.core.events import Event
 from garfield.launch.cluster import Cluster
-from garfield.launch.server_checkpoints import Keeping
+from garfield.launch.server_checkpoints import ServerCheckpoints
 from garfield.launch.user_files import recorded
 from garfield.report.node_summary import summarise_node
 from garfield.report.summary import versions
 from garfield.runs.run_directory import RunDirectory
 
 
-class Record:
+class NodeRecord:
     """Use as a context around the node's run; without a path it keeps nothing."""
 
     def __init__(self, cluster: Cluster, name: str, out: Path | None, resume: Path | None) -> None:
@@ -29,26 +29,26 @@ class Record:
         path = resume or out
         self._directory = None if path is None else RunDirectory(path)
         self._started, self._opened = datetime.now(timezone.utc), False
-        self.keeping = Keeping()
+        self.checkpoints = ServerCheckpoints()
         """Where a server's checkpoints go, and where it goes on from."""
         if self._directory is not None:
             self._prepare(self._directory, resumed=resume is not None)
 
     def _prepare(self, directory: RunDirectory, *, resumed: bool) -> None:
         if self._is_server:
-            self.keeping = Keeping(directory.checkpoints)
+            self.checkpoints = ServerCheckpoints(directory.checkpoints)
         if not resumed:
             directory.check_new()
             return
         directory.check_old()
         if self._is_server:
-            self.keeping = self.keeping.resumed([self._name], [self._name])
+            self.checkpoints = self.checkpoints.resumed([self._name], [self._name])
 
-    def __enter__(self) -> Record:
+    def __enter__(self) -> NodeRecord:
         return self
 
-    def tell(self, event: Event) -> None:
-        """Keep an event. The first one is that the node listens: mistakes before leave nothing."""
+    def take(self, event: Event) -> None:
+        """Record an event; the first says that the node listens: mistakes before leave nothing."""
         if self._directory is None:
             return
         if not self._opened:
@@ -61,7 +61,7 @@ class Record:
         self._opened = True
         if before:
             told = max(event.get("step", 0) for event in before)
-            step = self.keeping.step if self._is_server else told
+            step = self.checkpoints.start.step if self._is_server else told
             directory.record({"event": "resumed", "step": step})
 
     def __exit__(

@@ -1,73 +1,59 @@
 """Run every node of a training run as a process of this machine.
 
-A forkserver that has the framework loaded forks the nodes, so ten of them start in the
-time of one. Each node listens where its link says and tells the launcher; once
-all have, everybody gets the table of addresses.
+Each node listens where its link says and tells the launcher; once all have, everybody
+gets the table of addresses. `garfield.runs.supervisor` starts and ends the processes.
 """
 
 from __future__ import annotations
 
-import json
-import multiprocessing
-import os
 import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing import forkserver, resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerProcess
-from typing import Literal
+from typing import Any, Literal
 
-from garfield.adapters.alike import Layout, check_layouts
+from garfield.adapters.alike import check_layouts, layout_of
 from garfield.apps.settings import Settings
 from garfield.core.errors import NodeFailed
 from garfield.core.events import Event, Sink
-from garfield.launch.child import Started, run_node
-from garfield.launch.links import Kind, link
-from garfield.runs.threads import preload_modules
+from garfield.launch.links import Kind, Link, link
+from garfield.launch.node import NodeOptions, run_node
+from garfield.launch.node_transport import transport_of
+from garfield.launch.user_files import load
+from garfield.nodes.server import Server
+from garfield.nodes.worker import Worker
+from garfield.runs.supervised import Channel
+from garfield.runs.supervisor import Supervisor
+from garfield.runs.threads import preload_modules, use_threads
 
 START_S = 120.0  # importing torch or TensorFlow on a busy machine
-STOP_S = 5.0
-LIFELINE = "garfield.runs.forkserver_lifeline"
-PRELOAD = ["garfield.launch.one_node", "garfield.transport.grpc.transport"]
+PRELOAD = ["garfield.launch.processes", "garfield.transport.grpc.transport"]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that befalls a node when some server reaches a step: for tests and drills."""
+    """Something done to a node when some server reaches a step: for tests and drills."""
 
     node: str
     step: int
     kind: Literal["kill", "freeze", "thaw", "restart"] = "kill"
 
 
-@dataclass
-class _Child:
-    process: ForkServerProcess
-    pipe: Connection
-    address: str | None = None
-    done: bool = False
-    failure: str | None = None
-    """Why it ended before it was told to."""
-
-
 class Processes:
     """The nodes of one run. Use as a context: leaving it ends every process."""
 
     def __init__(
-        self, settings: Settings, started: Started | None = None, *, by: Kind = "memory"
+        self, settings: Settings, options: NodeOptions | None = None, *, by: Kind = "memory"
     ) -> None:
         self.settings = s = settings.check()
         self._names = tuple(dict.fromkeys((*s.server_names, *s.worker_names)))
-        self._started = started or Started()
+        self._options = options or NodeOptions()
         self._by = by
         self._open = ExitStack()
-        self._context = multiprocessing.get_context("forkserver")
-        ahead = [LIFELINE, *preload_modules(s.frameworks), *PRELOAD]
-        self._context.set_forkserver_preload(ahead)
-        self._children: dict[str, _Child] = {}
+        self._supervisor = Supervisor(preload=[*preload_modules(s.frameworks), *PRELOAD])
+        self._addresses: dict[str, str] = {}
+        self._done: set[str] = set()
         self._sink: Sink = lambda event: None
 
     def __enter__(self) -> Processes:
@@ -78,161 +64,125 @@ class Processes:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Of the nodes' processes, by name."""
-        return {name: child.process.pid or 0 for name, child in self._children.items()}
+        """Pids of the nodes' processes, by name."""
+        return self._supervisor.pids
+
+    @property
+    def exit_codes(self) -> dict[str, int | None]:
+        """Exit codes of the nodes that have ended, by name."""
+        return self._supervisor.exit_codes
 
     def start(self) -> None:
         """Start all nodes and tell each where the others are."""
-        self._link = self._open.enter_context(link(self._by, self._names))
-        resource_tracker.ensure_running()  # before: it would let interrupts through again
-        with _interrupts_withheld():  # inherited: Ctrl-C is for the launcher to act on
-            forkserver.ensure_running()
+        how = self._open.enter_context(link(self._by, self._names))
         for name in self._names:
-            self._children[name] = self._spawn(name)
-        layouts: dict[str, Layout | None] = {}
-        deadline = time.monotonic() + START_S
-        while late := [name for name, child in self._children.items() if child.address is None]:
-            for name, event in self._events(deadline - time.monotonic()):
-                if event["event"] == "address":
-                    self._children[name].address = event["address"]
-                    layouts[name] = event["layout"]
-            failed = [name for name in late if self._children[name].failure]
-            if failed:
-                raise NodeFailed(f"{failed[0]} did not start: {self._children[failed[0]].failure}")
-            if time.monotonic() > deadline:
-                raise NodeFailed(f"{', '.join(late)} did not start in {START_S:g} s.")
-        check_layouts({name: layouts[name] for name in self._children})  # a server's first
-        for name in self._children:
-            self._introduce(name)
+            self._supervisor.start(name, _run_process, self.settings.values(), how, self._options)
+        first = self._supervisor.started(START_S)
+        self._addresses = {name: first[name]["address"] for name in self._names}
+        check_layouts({name: first[name]["layout"] for name in self._names})  # a server's first
+        self._introduce()
 
     def run(self, sink: Sink, faults: Sequence[Fault] = ()) -> None:
-        """Until every honest server that is alive has finished; all nodes' events go to `sink`."""
+        """Run until every honest server that lives has finished; all events go to `sink`."""
         self._sink, pending = sink, sorted(faults, key=lambda fault: fault.step)
-        while self._unfinished():
-            for name, event in self._events(1.0):
-                self._take(name, event, sink)
+        honest = self.settings.honest_servers
+        while any(self._supervisor.is_running(name) and name not in self._done for name in honest):
+            for name, event in self._supervisor.events(1.0):
+                self._take(name, event)
                 while pending and event.get("step", -1) >= pending[0].step:
-                    self._befall(pending.pop(0))
-        while events := self._events(0.0):  # what was said before the last server was done
+                    self._inflict(pending.pop(0))
+        while events := self._supervisor.events(0.0):  # sent before the last server was done
             for name, event in events:
-                self._take(name, event, sink)
-        servers = [self._children[name] for name in self.settings.honest_servers]
-        if not any(server.done for server in servers):
-            reasons = dict.fromkeys(server.failure for server in servers if server.failure)
-            raise NodeFailed(" ".join(reasons) or "Every server ended before the run was over.")
+                self._take(name, event)
+        if not self._done.intersection(honest):
+            reasons = dict.fromkeys(map(self._supervisor.failure, honest))
+            told = " ".join(reason for reason in reasons if reason)
+            raise NodeFailed(told or "Every server ended before the run was over.")
 
     def stop(self) -> None:
         """End every process: politely, and at once if that takes long or is interrupted again."""
         try:
-            for child in self._children.values():
-                if child.process.is_alive():
-                    child.process.terminate()
-            deadline = time.monotonic() + STOP_S
-            for child in self._children.values():
-                child.process.join(max(0.0, deadline - time.monotonic()))
-            self._hear_last_words()
+            for _, event in self._supervisor.stop():
+                if event["event"] == "worker":  # its sums, complete only now
+                    self._sink(event)
         finally:
-            for child in self._children.values():
-                if child.process.is_alive():
-                    child.process.kill()
-                    child.process.join()
-                child.pipe.close()
             self._open.close()
 
-    def _hear_last_words(self) -> None:
-        """Workers' accounts, complete only now."""
-        while events := self._events(0.0):
-            for _, event in events:
-                if event["event"] == "worker":
-                    self._sink(event)
-
-    def _unfinished(self) -> list[str]:
-        return [
-            name
-            for name in self.settings.honest_servers
-            if not self._children[name].done and self._children[name].process.is_alive()
-        ]
-
-    def _take(self, name: str, event: Event, sink: Sink) -> None:
-        if event["event"] == "address":  # one that was started again
-            self._children[name].address = event["address"]
-            for other in self._children:
-                self._introduce(other)
+    def _take(self, name: str, event: Event) -> None:
+        if event["event"] == "address":  # of a node that was started again
+            self._addresses[name] = event["address"]
+            self._introduce()
             return
         if event["event"] == "done":
-            self._children[name].done = True
-        sink(event)
+            self._done.add(name)
+        if event["event"] == "ended" and self._supervisor.failure(name) in (None, event["error"]):
+            event = {**event, "event": "failed"}  # nothing else has told of it
+        self._sink(event)
 
-    def _spawn(self, name: str) -> _Child:
-        ours, theirs = self._context.Pipe()
-        arguments = (self.settings.values(), name, theirs, self._link, self._started)
-        process = self._context.Process(target=run_node, args=arguments, name=name, daemon=True)
-        process.start()
-        theirs.close()
-        return _Child(process, ours)
+    def _introduce(self) -> None:
+        """Tell every node where all of them are."""
+        for name in self._names:
+            self._supervisor.send(name, self._addresses)
 
-    def _introduce(self, name: str) -> None:
-        table = {peer: child.address for peer, child in self._children.items() if child.address}
-        try:
-            self._children[name].pipe.send_bytes(json.dumps(table).encode())
-        except OSError:
-            return  # it has ended; run() sees to that
-
-    def _events(self, timeout_s: float) -> list[tuple[str, Event]]:
-        """What nodes have said within the time-out, and that they have ended if they have."""
-        names = {
-            child.pipe: name for name, child in self._children.items() if not child.pipe.closed
-        }
-        found: list[tuple[str, Event]] = []
-        for pipe in wait(list(names), max(0.0, timeout_s)):
-            name = names[pipe]  # type: ignore[index]
-            child = self._children[name]
-            try:
-                event = json.loads(child.pipe.recv_bytes())
-            except (EOFError, OSError):
-                child.pipe.close()
-                event = self._ended(name, child)
-            if event["event"] == "failed":
-                child.failure = child.failure or event["error"]
-            found.append((name, event))
-        return found
-
-    def _ended(self, name: str, child: _Child) -> Event:
-        """A node has ended without having been told to."""
-        child.process.join(1.0)
-        code = child.process.exitcode
-        how = f"was ended by signal {-code}" if code and code < 0 else f"ended with code {code}"
-        kind = "ended" if child.failure else "failed"  # a failure is told once
-        return {"event": kind, "node": name, "error": f"{name} {how}.", "exit_code": code}
-
-    def _befall(self, fault: Fault) -> None:
-        child = self._children[fault.node]
+    def _inflict(self, fault: Fault) -> None:
         signals = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}
         if fault.kind == "restart":
-            child.process.kill()
-            child.process.join()
-            self._children[fault.node] = self._spawn(fault.node)
-        elif child.process.pid is not None:
-            os.kill(child.process.pid, signals[fault.kind])
-
-
-@contextmanager
-def _interrupts_withheld() -> Iterator[None]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            self._supervisor.restart(fault.node)
+        else:
+            self._supervisor.signal(fault.node, signals[fault.kind])
 
 
 def run_processes(
     settings: Settings,
-    sink: Callable[[Event], None],
+    sink: Sink,
     *,
     faults: Sequence[Fault] = (),
-    started: Started | None = None,
+    options: NodeOptions | None = None,
 ) -> None:
-    """Start, run, stop."""
-    with Processes(settings, started) as nodes:
+    """Start all nodes, run them to the end, and stop them."""
+    with Processes(settings, options) as nodes:
         nodes.start()
         nodes.run(sink, faults)
+
+
+def _run_process(
+    channel: Channel, settings: dict[str, Any], how: Link, options: NodeOptions
+) -> None:
+    """Be one node, in a process of its own."""
+    from garfield.transport.connect import role_of
+    from garfield.transport.identity import Peer
+
+    for path in options.files:
+        load(path)
+    s = Settings.of(**settings)
+    use_threads(options.threads, [s.framework_of(channel.name)])
+    peers: dict[str, Peer] = {}
+    transport = _transport(s, channel.name, how, peers)
+    introduced = threading.Event()
+
+    def meet(addresses: Mapping[str, str]) -> None:
+        peers.update({peer: Peer(where, role_of(peer)) for peer, where in addresses.items()})
+        introduced.set()
+
+    def listening(node: Server | Worker) -> None:
+        channel.listen(meet)
+        channel.send({
+            "event": "address", "node": channel.name, "address": transport.address,
+            "layout": layout_of(node.model),
+        })  # fmt: skip
+        introduced.wait()
+
+    run_node(
+        s, channel.name, transport, channel.send, options.checkpoints,
+        listening=listening, stay=signal.pause,  # until the launcher ends this process
+    )  # fmt: skip
+
+
+def _transport(settings: Settings, name: str, how: Link, peers: Mapping[str, Any]) -> Any:
+    if settings.transport == "grpc":
+        return how.transport(name, peers, transport_of(settings))
+    from garfield.transport.collectives import CollectiveTransport
+
+    members = (*settings.server_names, *settings.worker_names)
+    group: dict[str, Any] = {"backend": settings.transport, "give_up_s": settings.give_up_s}
+    return CollectiveTransport(name, members, peers, **group)

@@ -1,9 +1,8 @@
-"""What nodes have to tell: flat records, each fit for a line of JSON.
+"""Reporters turn what nodes do into events.
 
-A server tells of every step, and of an evaluation made beside training when it is
-done; a worker now and then and after its last step. Sums
-(seconds, bytes, faults) run from the node's start, so that the last record of
-a node holds them all, also when the run was cut short.
+A server reports every step, and an evaluation made in the background when it is done; a
+worker now and then and after its last step. Sums (seconds, bytes, faults) run from the
+node's start, so that its last event holds them all, also when the run was cut short.
 """
 
 from __future__ import annotations
@@ -13,30 +12,35 @@ from typing import Any
 
 from garfield.apps import Run
 from garfield.core.events import Sink
-from garfield.launch.background_evaluator import Aside
+from garfield.launch.background_evaluator import BackgroundEvaluator
 from garfield.nodes.node import Node
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
 
-WORKERS_TELL_EVERY_S = 1.0
+WORKERS_REPORT_EVERY_S = 1.0
 
 
-class Reporter:
+class ServerReporter:
     """Turns a server's steps into events; evaluates now and then."""
 
     def __init__(
-        self, sink: Sink, *, evaluate_every: int, total: int, aside: Aside | None = None
+        self,
+        sink: Sink,
+        evaluate_every: int,
+        *,
+        total: int,
+        evaluator: BackgroundEvaluator | None = None,
     ) -> None:
-        """With `aside`, training goes on meanwhile, and results are told when they are there;
-        an evaluation that would have to wait for the one before is left out."""
+        """With `evaluator`, training goes on meanwhile, and results are reported when they are
+        there; an evaluation that would have to wait for the one before is left out."""
         self._sink, self._every, self._total = sink, evaluate_every, total
-        self._aside = aside
+        self._evaluator = evaluator
         self._started = time.perf_counter()
         self._evaluation_s = 0.0
         self._computed = 0
 
     def after_step(self, server: Server, run: Run[Any]) -> None:
-        """To be called by the application's loop."""
+        """Report a step; called by the application's loop."""
         event: dict[str, Any] = {"event": "step", "node": server.name, "step": server.step}
         event["time_s"] = time.perf_counter() - self._started - self._evaluation_s
         event["communication_s"] = server.account.communication_s
@@ -45,29 +49,29 @@ class Reporter:
         last = server.step >= self._total
         if last or (self._every and server.step % self._every == 0):
             began = time.perf_counter()
-            if last or self._aside is None:
+            if last or self._evaluator is None:
                 event["accuracy"], event["loss"] = server.evaluate()
             else:
-                self._evaluate_aside(server, event["time_s"])
+                self._evaluate_beside(server, event["time_s"])
             self._evaluation_s += time.perf_counter() - began
-        self._tell_evaluated(patiently=last)
+        self._report_evaluated(patiently=last)
         self._sink(event)
 
-    def _evaluate_aside(self, server: Server, time_s: float) -> None:
-        assert self._aside is not None
-        if self._aside.busy():
+    def _evaluate_beside(self, server: Server, time_s: float) -> None:
+        assert self._evaluator is not None
+        if self._evaluator.busy():
             return
-        self._tell_evaluated()
+        self._report_evaluated()
         about = {"event": "evaluated", "node": server.name, "step": server.step, "time_s": time_s}
-        self._aside.begin(server, about)
+        self._evaluator.begin(server, about)
 
-    def _tell_evaluated(self, *, patiently: bool = False) -> None:
-        event = None if self._aside is None else self._aside.result(patiently=patiently)
+    def _report_evaluated(self, *, patiently: bool = False) -> None:
+        event = None if self._evaluator is None else self._evaluator.result(patiently=patiently)
         if event is not None:
             self._sink(event)
 
     def _computing(self, server: Server) -> dict[str, Any]:
-        """Of a node that is worker and server at once."""
+        """The gradients so far of a node that is worker and server at once."""
         if server.worker is None or not server.worker.compute_s:
             return {}
         self._computed += 1
@@ -75,26 +79,27 @@ class Reporter:
 
 
 class WorkerReporter:
-    """Tells how long a worker's gradients took, every second or so and after the last."""
+    """Reports how long a worker's gradients took, every second or so and after the last."""
 
     def __init__(self, sink: Sink, worker: Worker, *, total: int) -> None:
         self._sink, self._worker, self._total = sink, worker, total
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
         self._computed = 0
         self._compute_s = 0.0
 
     def after_step(self) -> None:
-        """To be called after every attempt at a step."""
+        """Report if it is time to; called after every attempt at a step."""
         if self._worker.compute_s <= self._compute_s:
             return  # it came to nothing
         self._compute_s = self._worker.compute_s
         self._computed += 1
         last = self._worker.step >= self._total
-        if last or time.monotonic() - self._told_at >= WORKERS_TELL_EVERY_S:
-            self._told_at = time.monotonic()
-            self.tell()
+        if last or time.monotonic() - self._reported_at >= WORKERS_REPORT_EVERY_S:
+            self._reported_at = time.monotonic()
+            self.report()
 
-    def tell(self) -> None:
+    def report(self) -> None:
+        """Report the sums so far."""
         event = {"event": "worker", "node": self._worker.name, "step": self._worker.step}
         computing = {"computed": self._computed, "compute_s": self._compute_s}
         self._sink({**event, **computing, **account(self._worker), **self._worker.tells()})
@@ -102,16 +107,16 @@ class WorkerReporter:
 
 def account(node: Node) -> dict[str, Any]:
     """What a node has sent and received, and who failed it, how often and why."""
-    told: dict[str, Any] = {
+    sums: dict[str, Any] = {
         "bytes_sent": node.transport.bytes_sent,
         "bytes_received": node.transport.bytes_received,
     }
     if faults := node.account.faults:
-        told["faults"] = {
+        sums["faults"] = {
             peer: {reason.value: fault._asdict() for reason, fault in of.items()}
             for peer, of in faults.items()
         }
-    return told
+    return sums
 
 
 def _trust(server: Server, run: Run[Any]) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from garfield.apps.settings import NONE, Settings
 from garfield.core.events import Event, Sink
 from garfield.data.batches import Batches
 from garfield.launch.assemble import Factory, new_adapter, settled
-from garfield.launch.program import run_server
-from garfield.launch.server_checkpoints import Keeping
+from garfield.launch.node import run_server
+from garfield.launch.server_checkpoints import ServerCheckpoints
 from garfield.nodes.byzantine import parse_plan
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
@@ -33,18 +33,24 @@ T = TypeVar("T")
 
 
 def simulate(
-    settings: Settings, sink: Sink, *, keeping: Keeping | None = None, threads: int = 1
+    settings: Settings,
+    sink: Sink,
+    *,
+    checkpoints: ServerCheckpoints | None = None,
+    threads: int = 1,
 ) -> dict[str, Server]:
     """The servers of a finished run, by name; the first honest one's steps go to `sink`.
 
     So many `threads` compute gradients at once; the result is the same for any number.
     """
-    run = _Simulated(settled(settings.check()), sink, keeping or Keeping(), Simulation(threads))
+    run = _Simulated(
+        settled(settings.check()), sink, checkpoints or ServerCheckpoints(), Simulation(threads)
+    )
     try:
         run.simulation.run(until=run.finished)
     except KeyboardInterrupt:
         for server in run.servers.values():
-            run.keeping.interrupted(server)
+            run.checkpoints.interrupted(server)
         raise
     return run.servers
 
@@ -53,9 +59,9 @@ class _Simulated:
     """All nodes, spawned and ready to go."""
 
     def __init__(
-        self, settings: Settings, sink: Sink, keeping: Keeping, simulation: Simulation
+        self, settings: Settings, sink: Sink, checkpoints: ServerCheckpoints, simulation: Simulation
     ) -> None:
-        self.settings, self.sink, self.keeping = settings, sink, keeping
+        self.settings, self.sink, self.checkpoints = settings, sink, checkpoints
         self.simulation = simulation
         self.servers: dict[str, Server] = {}
         self.workers: list[Worker] = []
@@ -79,8 +85,8 @@ class _Simulated:
     def finished(self) -> bool:
         return self._done.issuperset(self._honest)
 
-    def _tell(self, event: Event) -> None:
-        """With the sums of all nodes: here, they are one."""
+    def _report(self, event: Event) -> None:
+        """Pass an event on with the sums of all nodes, as they are one process here."""
         computing = {"computed": self._work.count, "compute_s": self._work.total_s}
         received = sum(transport.bytes_received for transport in self.transports.values())
         told = all_of([worker.tells() for worker in self.workers])
@@ -89,19 +95,19 @@ class _Simulated:
 
     def _add_server(self, name: str) -> None:
         server = self._factory.server(name, self._transport(name))
-        self.keeping.restore(server)
+        self.checkpoints.restore(server)
         self.servers[name] = server
         self.simulation.spawn(lambda: self._run_server(server))
 
     def _add_worker(self, name: str) -> None:
         worker = self._factory.worker(name, self._transport(name))
-        worker.step = self.keeping.step
+        worker.step = self.checkpoints.start.step
         self.workers.append(worker)
         self.simulation.spawn(lambda: worker.serve(self.finished))
 
     def _run_server(self, server: Server) -> None:
-        tells = server.name == self.settings.honest_servers[0]
-        run_server(self._factory, server, self._tell if tells else None, self.keeping)
+        reports = server.name == self.settings.honest_servers[0]
+        run_server(self._factory, server, self._report if reports else None, self.checkpoints)
         self._done.add(server.name)
 
     def _transport(self, name: str) -> Transport:

@@ -21,8 +21,8 @@ from garfield.core.errors import ConfigError, GarfieldError, MissingDependency
 from garfield.core.events import Event, Sink
 from garfield.core.frameworks import require
 from garfield.launch.assemble import dataset, partition_of, settled
-from garfield.launch.child import Started
-from garfield.launch.server_checkpoints import Keeping
+from garfield.launch.node import NodeOptions
+from garfield.launch.server_checkpoints import ServerCheckpoints
 from garfield.launch.user_files import loaded, recorded
 from garfield.report import plots
 from garfield.report.live import LiveDisplay
@@ -52,19 +52,21 @@ def prepare(settings: Settings) -> Settings:
     return settled(s)
 
 
-def resumption(settings: Settings, directory: RunDirectory, before: Settings) -> Keeping:
+def resumption(settings: Settings, directory: RunDirectory, before: Settings) -> ServerCheckpoints:
     """Where to go on from; the model and its data must be those of the run before."""
     for name in ("app", "model", "framework", "data"):
         old, new = getattr(before, name), getattr(settings, name)
         if old != new:
             raise ConfigError(f"A resumed run keeps its {name}: {old}, got {new}.")
-    keeping = Keeping(directory.checkpoints).resumed(settings.server_names, settings.honest_servers)
-    if keeping.step >= settings.steps:
+    checkpoints = ServerCheckpoints(directory.checkpoints).resumed(
+        settings.server_names, settings.honest_servers
+    )
+    if checkpoints.start.step >= settings.steps:
         raise ConfigError(
-            f"{directory.path} is at step {keeping.step} of {settings.steps} already. "
+            f"{directory.path} is at step {checkpoints.start.step} of {settings.steps} already. "
             "Give more --steps to go on."
         )
-    return keeping
+    return checkpoints
 
 
 def train(
@@ -72,16 +74,16 @@ def train(
     directory: RunDirectory,
     display: LiveDisplay,
     *,
-    keeping: Keeping | None = None,
+    checkpoints: ServerCheckpoints | None = None,
     threads: int = 1,
 ) -> RunResult:
     """Run it, and leave its directory complete."""
-    kept = keeping or Keeping(directory.checkpoints)
+    saved = checkpoints or ServerCheckpoints(directory.checkpoints)
     failure, interrupted, started = None, False, datetime.now(timezone.utc)
     with directory:
         directory.open({**settings.values(), **recorded()})
-        if kept.step:
-            directory.record({"event": "resumed", "step": kept.step})
+        if saved.start.step:
+            directory.record({"event": "resumed", "step": saved.start.step})
 
         def sink(event: Event) -> None:
             directory.record(event)
@@ -89,7 +91,7 @@ def train(
 
         with display, _terminated_as_interrupted():
             try:
-                _run(settings, sink, kept, threads)
+                _run(settings, sink, saved, threads)
             except KeyboardInterrupt:
                 interrupted = True
                 display.say("Interrupted: nodes have ended.")
@@ -117,17 +119,17 @@ def title(settings: Settings) -> str:
     return f"{text}, {len(lying)} lying ({settings.worker_attack})" if lying else text
 
 
-def _run(settings: Settings, sink: Sink, keeping: Keeping, threads: int) -> None:
+def _run(settings: Settings, sink: Sink, checkpoints: ServerCheckpoints, threads: int) -> None:
     if settings.simulate:
         from garfield.launch.simulate import simulate
 
         keep_heap()
         use_threads(1, settings.frameworks)
-        simulate(settings, sink, keeping=keeping, threads=threads)
+        simulate(settings, sink, checkpoints=checkpoints, threads=threads)
     else:
         from garfield.launch.processes import run_processes
 
-        run_processes(settings, sink, started=Started(threads, keeping, loaded()))
+        run_processes(settings, sink, options=NodeOptions(threads, checkpoints, loaded()))
 
 
 def _about(settings: Settings) -> dict[str, Any]:

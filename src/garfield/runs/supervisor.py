@@ -1,0 +1,333 @@
+"""One supervisor for the processes of a run: started, heard, signalled and ended by name.
+
+    with Supervisor() as supervisor:
+        supervisor.start("worker-0", main, 3)         # main(channel, 3), in a process
+        supervisor.started(timeout_s=60)              # the first event of each
+        for name, event in supervisor.events(1.0):    # what they send, and how they end
+            ...
+
+Processes are forked from a forkserver that has the slow modules loaded, so ten of them
+start in the time of one. They end with the supervisor, also when it is killed; with
+`outlive_in` they do not, and a later supervisor of the same directory adopts them. What
+they do is their own affair: `supervised` is their side of it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+from garfield.core.errors import ConfigError, NodeFailed
+from garfield.core.events import Event
+from garfield.runs import outliving
+from garfield.runs.supervised import Target, run_attached
+
+STOP_S = 5.0
+_FIRST = "garfield.runs.forkserver_lifeline"  # so that the forkserver ends with the supervisor
+_LAST = "garfield.runs.supervised"
+
+NamedEvent = tuple[str, Event]
+"""An event, and the name of the process that it is of."""
+
+
+@dataclass
+class AttachedProcess:
+    """A process that ends with its supervisor."""
+
+    process: ForkServerProcess
+    connection: Connection
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid or 0
+
+    @property
+    def sentinel(self) -> int:
+        return self.process.sentinel
+
+    @property
+    def exit_code(self) -> int | None:
+        return self.process.exitcode
+
+    def signal(self, number: int) -> None:
+        if self.process.is_alive():
+            os.kill(self.pid, number)
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        self.process.join(timeout_s)
+        return not self.process.is_alive()
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+@dataclass
+class _Child:
+    process: AttachedProcess | outliving.OutlivingProcess
+    target: Target | None = None
+    """None if it was adopted."""
+    arguments: tuple[Any, ...] = ()
+    failure: str | None = None
+    """Why it ended, in its own words or by its exit code; None while it runs, or went well."""
+    exit_code: int | None = None
+    ended: bool = False
+    silent: bool = False
+    """It has closed its side of the connection."""
+
+
+class Supervisor:
+    """Starts processes, hears them, and ends them. Use as a context, from one thread.
+
+    The kernel ends the processes with the thread that started the first of them: that should
+    be one that lives as long as they are to live.
+    """
+
+    def __init__(self, *, preload: Sequence[str] = (), outlive_in: Path | None = None) -> None:
+        """`preload` are modules to import once for all processes, as far as no supervisor has
+        started any before. `outlive_in` is a directory for processes that are to go on when
+        this supervisor ends; they do not profit from `preload`."""
+        self._children: dict[str, _Child] = {}
+        self._unheard: list[NamedEvent] = []
+        self._directory = outlive_in
+        self._context = multiprocessing.get_context("forkserver")
+        if outlive_in is None:
+            self._context.set_forkserver_preload([_FIRST, *preload, _LAST])
+        else:
+            self._lock = _lock(outlive_in)
+
+    def __enter__(self) -> Supervisor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._directory is None:
+            self.stop()
+        else:
+            self.leave()
+
+    # -- which there are ------------------------------------------------------------------
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Pids of all processes so far, by name."""
+        return {name: child.process.pid for name, child in self._children.items()}
+
+    @property
+    def exit_codes(self) -> dict[str, int | None]:
+        """Exit codes of those that have ended: below 0 for a signal, None where nobody knows."""
+        return {name: each.exit_code for name, each in self._children.items() if each.ended}
+
+    def is_running(self, name: str) -> bool:
+        """Whether its end has not been heard of."""
+        return name in self._children and not self._children[name].ended
+
+    def failure(self, name: str) -> str | None:
+        """Why that process ended, if it did and should not have."""
+        return self._children[name].failure
+
+    # -- starting and ending --------------------------------------------------------------
+
+    def start(self, name: str, target: Target, *arguments: Any) -> None:
+        """Start a process that calls target(channel, *arguments); both must be picklable."""
+        if self.is_running(name):
+            raise ConfigError(f"{name} runs already, as process {self.pids[name]}.")
+        if self._directory is None:
+            process: Any = self._fork(name, target, arguments)
+        else:
+            process = outliving.start(target, name, arguments, self._directory)
+        self._children[name] = _Child(process, target, arguments)
+
+    def adopt(self) -> list[str]:
+        """Take over the processes of an earlier supervisor of the same directory.
+
+        Returns the names of those that run. Of the others, `events` tells how they ended.
+        """
+        assert self._directory is not None  # others have ended with their supervisor
+        adopted = []
+        for name, found in outliving.adopt(self._directory):
+            if isinstance(found, outliving.OutlivingProcess):
+                self._children[name] = _Child(found)
+                adopted.append(name)
+                continue
+            if found.error is not None:
+                failed = {"event": "failed", "node": name, "error": found.error}
+                self._unheard.append((name, failed))
+            self._unheard.append((name, _end(name, found.exit_code)))
+        return adopted
+
+    def restart(self, name: str) -> None:
+        """Kill a process, if it still runs, and start it again as it was started before."""
+        child = self._children[name]
+        if child.target is None:
+            raise ConfigError(f"{name} was adopted: use start to say what it is to run.")
+        self._kill(name)
+        self.start(name, child.target, *child.arguments)
+
+    def stop(self, names: Iterable[str] | None = None) -> list[NamedEvent]:
+        """End these processes, or all: politely, and at once if that takes longer than STOP_S.
+
+        Returns what was heard meanwhile. If it is interrupted, they are killed.
+        """
+        chosen = [name for name in names or self._children if self.is_running(name)]
+        heard: list[NamedEvent] = []
+        try:
+            for name in chosen:
+                self.signal(name, signal.SIGTERM)
+            deadline = time.monotonic() + STOP_S
+            while any(map(self.is_running, chosen)) and time.monotonic() < deadline:
+                heard += self.events(deadline - time.monotonic())
+        finally:
+            for name in chosen:
+                self._kill(name)
+        return heard
+
+    def leave(self) -> None:
+        """Let go of processes that are to outlive this supervisor."""
+        for child in self._children.values():
+            if not child.ended:
+                child.process.close()
+        self._children.clear()
+        self._lock.close()
+
+    # -- talking --------------------------------------------------------------------------
+
+    def started(self, timeout_s: float) -> dict[str, Event]:
+        """Wait for the first event of every process that runs, and return them by name.
+
+        NodeFailed if one has ended before, or has nothing to say in that time.
+        """
+        first: dict[str, Event] = {}
+        later: list[NamedEvent] = []
+        deadline = time.monotonic() + timeout_s
+        names = [name for name in self._children if self.is_running(name)]
+        while late := [name for name in names if name not in first]:
+            if time.monotonic() > deadline:
+                raise NodeFailed(f"{', '.join(late)} did not start in {timeout_s:g} s.")
+            for name, event in self.events(deadline - time.monotonic()):
+                if name in first or name not in late:
+                    later.append((name, event))
+                elif event["event"] in ("failed", "ended"):
+                    raise NodeFailed(f"{name} did not start: {event['error']}")
+                else:
+                    first[name] = event
+        self._unheard = later
+        return first
+
+    def events(self, timeout_s: float | None = None) -> list[NamedEvent]:
+        """What processes have sent, waiting until one has, or for the time-out.
+
+        A process that has ended is told once, last of its events, as "ended" with its exit
+        code; one that failed has sent "failed" before.
+        """
+        if self._unheard:
+            heard, self._unheard = self._unheard, []
+            return heard
+        heard = []
+        running = {name: child for name, child in self._children.items() if not child.ended}
+        watched: list[Any] = [child.process.sentinel for child in running.values()]
+        watched += [each.process.connection for each in running.values() if not each.silent]
+        if not watched:
+            return []
+        ready = wait(watched, None if timeout_s is None else max(0.0, timeout_s))
+        for name, child in running.items():
+            if not child.silent and child.process.connection in ready:
+                heard += self._receive(name, child)
+            elif child.process.sentinel in ready:  # and there is nothing left to be heard
+                heard.append((name, self._note_end(name, child)))
+        return heard
+
+    def send(self, name: str, message: Any) -> None:
+        """Send a message to a process; nothing happens if it has just ended."""
+        child = self._children[name]
+        if not child.ended and not child.silent:
+            try:
+                child.process.connection.send_bytes(json.dumps(message).encode())
+            except OSError:
+                child.silent = True
+
+    def signal(self, name: str, number: int) -> None:
+        """Send a signal to a process; nothing happens if it has ended."""
+        if self.is_running(name):
+            self._children[name].process.signal(number)
+
+    # -- how ------------------------------------------------------------------------------
+
+    def _fork(self, name: str, target: Target, arguments: tuple[Any, ...]) -> AttachedProcess:
+        resource_tracker.ensure_running()  # before: it would let interrupts through again
+        with _interrupts_withheld():  # inherited: Ctrl-C is for the supervisor to act on
+            forkserver.ensure_running()
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(
+            target=run_attached, args=(target, name, theirs, arguments), name=name, daemon=True
+        )
+        process.start()
+        theirs.close()
+        return AttachedProcess(process, ours)
+
+    def _receive(self, name: str, child: _Child) -> list[NamedEvent]:
+        try:
+            event = json.loads(child.process.connection.recv_bytes())
+        except (EOFError, OSError):
+            child.silent = True
+            return []
+        if event["event"] == "failed":
+            child.failure = child.failure or event["error"]
+        return [(name, event)]
+
+    def _note_end(self, name: str, child: _Child) -> Event:
+        child.process.join()
+        child.exit_code, child.ended = child.process.exit_code, True
+        event = _end(name, child.exit_code)
+        if child.exit_code != 0:
+            child.failure = child.failure or event["error"]
+        child.process.close()
+        return event
+
+    def _kill(self, name: str) -> None:
+        child = self._children[name]
+        if not child.ended:
+            child.process.signal(signal.SIGKILL)
+            self._note_end(name, child)
+
+
+def _end(name: str, code: int | None) -> Event:
+    if code is None:
+        how = "has ended, and how is not known: no supervisor was there"
+    else:
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+    return {"event": "ended", "node": name, "error": f"{name} {how}.", "exit_code": code}
+
+
+def _lock(directory: Path) -> Any:
+    """Keep a second supervisor away from the same processes."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    directory.chmod(0o700)  # whoever can enter it can speak to them
+    file = (directory / "supervisor.lock").open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise ConfigError(
+            f"Another supervisor has the processes of {directory}. End it first."
+        ) from None
+    return file
+
+
+@contextmanager
+def _interrupts_withheld() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
