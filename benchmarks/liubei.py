@@ -38,7 +38,7 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Print accuracy over f_w for each attack, draw it; all numbers are returned."""
     kept = Kept(RESULTS / "liubei", options.liubei_again, console)
     base = BASE.updated(**QUICK, steps=50) if options.quick else BASE
-    base = base.updated(learning_rate=PLAIN[base.model])
+    base = base.updated(learning_rate=PLAIN[base.learning.model])
     curves: dict[str, dict[int, Any]] = {attack: {} for attack in ATTACKS}
     for attack, curve in curves.items():
         for liars in LIARS:

@@ -62,7 +62,7 @@ class _Record:
 
     def __init__(self, settings: Settings, warm_up: int) -> None:
         self._server, self._warm_up = settings.honest_servers[0], warm_up
-        self._computes_itself = settings.application.peers
+        self._computes_itself = self._server in settings.worker_names
         self._first: Event = {}
         self._last: Event = {}
         self._computing: dict[str, Event] = {}

@@ -164,7 +164,7 @@ def test_the_period_is_worked_out_alike_at_every_node_and_written_down(tmp_path)
 
 
 def test_momentum_is_zero_by_default_and_refused_when_asked_for():
-    assert BASE.momentum == 0.0
+    assert BASE.learning.momentum == 0.0
     for changes in ({"momentum": 0.9}, {"weight_decay": 1e-4}):
         with pytest.raises(ConfigError, match="plain SGD: set momentum and weight_decay to 0"):
             BASE.updated(**changes).check()

@@ -27,7 +27,7 @@ def test_one_that_is_excluded_is_gone_and_f_stays_as_declared():
 
 def test_a_list_will_do_as_well_as_a_text():
     for given in ("worker-3, worker-5", ["worker-3", "worker-5"]):
-        assert TINY.updated(exclude=given).exclude == ("worker-3", "worker-5")
+        assert TINY.updated(exclude=given).nodes.exclude == ("worker-3", "worker-5")
 
 
 def test_bounds_hold_for_those_who_are_left():

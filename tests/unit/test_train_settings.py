@@ -125,7 +125,7 @@ def test_a_directory_that_holds_something_is_not_written_over(tmp_path):
 
 
 def test_an_int_will_do_for_a_float_and_nothing_else_for_anything():
-    assert Settings().updated(momentum=0).momentum == 0.0
+    assert Settings().updated(momentum=0).learning.momentum == 0.0
     for value in (True, "0.1", [0.1]):
         with pytest.raises(ConfigError, match="momentum must be a number"):
             Settings().updated(momentum=value)

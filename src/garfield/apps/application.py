@@ -33,14 +33,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from garfield.adapters.contract import Adapter, Batch
+from garfield.apps.groups import NONE
 from garfield.core.config import values_of
 from garfield.core.errors import ConfigError
 from garfield.core.registry import Registry
 from garfield.gars import Explained, Rule, parse
-from garfield.nodes.server import Rows, Server
-from garfield.nodes.worker import Worker
+from garfield.nodes.server import Rows, Server, ServerArguments
+from garfield.nodes.worker import Worker, WorkerArguments
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from garfield.apps.settings import Settings
     from garfield.transport.datagrams.links import LossyLinks
 
@@ -127,8 +130,6 @@ class Application(Generic[Own]):
     """Its own settings: a documented, frozen dataclass (`garfield.core.config`)."""
     defaults: Mapping[str, Any] = MappingProxyType({})
     """Settings of every run that mean something else here when they are not given."""
-    worker: type[Worker] = Worker
-    server: type[Server] = Server
 
     def __init__(self, name: str, loop: Loop) -> None:
         self.name = name
@@ -147,7 +148,7 @@ class Application(Generic[Own]):
 
     def worker_names(self, settings: Settings) -> tuple[str, ...]:
         """All who compute gradients, in order; the last ones lie."""
-        return numbered("worker", settings.workers)
+        return numbered("worker", settings.nodes.workers)
 
     def server_names(self, settings: Settings) -> tuple[str, ...]:
         """All who keep a model, in order; the last ones lie."""
@@ -163,13 +164,13 @@ class Application(Generic[Own]):
         return Numbers(
             len(workers), self.tolerated_workers(settings),
             len(servers), self.tolerated_servers(settings),
-            synchronous=not settings.asynchronous,
+            synchronous=not settings.rounds.asynchronous,
             liars_w=len(set(settings.liars).intersection(workers)),
         )  # fmt: skip
 
     def tolerated_workers(self, settings: Settings) -> int:
         """How many faulty workers the rule is told to bear: as many as lie, unless said."""
-        said = settings.f_workers
+        said = settings.faults.f_workers
         return self.faulty_workers(settings) if said is None else said
 
     def tolerated_servers(self, settings: Settings) -> int:
@@ -178,17 +179,17 @@ class Application(Generic[Own]):
 
     def faulty_workers(self, settings: Settings) -> int:
         """How many workers count as faults in this run, as far as its settings say."""
-        return settings.byzantine_workers
+        return settings.faults.byzantine_workers
 
     # -- how vectors are joined -----------------------------------------------------------------
 
     def rule(self, settings: Settings) -> Rule:
         """What joins gradients."""
-        return parse(settings.gar)
+        return parse(settings.aggregation.gar)
 
     def rule_name(self, settings: Settings) -> str:
         """How gradients are joined, in a word or two, for titles and summaries."""
-        return settings.gar
+        return settings.aggregation.gar
 
     def server_momentum(self, settings: Settings) -> float:
         """The momentum of the servers' optimizers; workers have the rest."""
@@ -198,16 +199,16 @@ class Application(Generic[Own]):
 
     def check(self, settings: Settings) -> None:
         """Raise ConfigError for settings that cannot work: nothing has started yet."""
-        if settings.servers != 1:
-            raise ConfigError(f"{self.name} has one server, got {settings.servers}.")
+        if settings.nodes.servers != 1:
+            raise ConfigError(f"{self.name} has one server, got {settings.nodes.servers}.")
         numbers = settings.numbers
         self.rule(settings).check(numbers.q_w, numbers.f_w)
 
     def check_transport(self, settings: Settings) -> None:
         """Raise ConfigError for a transport on which one silent peer ends all communication."""
         raise ConfigError(
-            f"{self.name} must survive faults, and with {settings.transport} one silent peer ends "
-            "the communication of all. Use --transport grpc, or --app vanilla."
+            f"{self.name} must survive faults, and with {settings.nodes.transport} one silent peer "
+            "ends the communication of all. Use --transport grpc, or --app vanilla."
         )
 
     def settled(self, settings: Settings, probe: Probe) -> Settings:
@@ -220,13 +221,20 @@ class Application(Generic[Own]):
 
     # -- nodes, and what is told of them --------------------------------------------------------
 
-    def shares_data(self) -> bool:
-        """Whether a worker is given the batches of all workers, in the order of their names."""
-        return False
+    def worker(
+        self,
+        settings: Settings,
+        name: str,
+        model: Adapter,
+        data_of: Callable[[str], Any],
+        **arguments: Unpack[WorkerArguments],
+    ) -> Worker:
+        """Build the worker of that name; `data_of` gives it the batches of any worker."""
+        return Worker(model, data_of(name), **arguments)
 
-    def worker_arguments(self, settings: Settings) -> dict[str, Any]:
-        """What its workers are given besides what every worker is."""
-        return {}
+    def server(self, model: Adapter, **arguments: Unpack[ServerArguments]) -> Server:
+        """Build a server."""
+        return Server(model, **arguments)
 
     def summary_fields(self, settings: Settings) -> dict[str, Any]:
         """What a run's summary says of it besides what every summary says."""
@@ -237,11 +245,11 @@ class SeveralServers(Application[Own]):
     """Servers may be faulty too: there are several, who join their models by a rule."""
 
     def server_names(self, settings: Settings) -> tuple[str, ...]:
-        return numbered("server", settings.servers)
+        return numbered("server", settings.nodes.servers)
 
     def tolerated_servers(self, settings: Settings) -> int:
-        said = settings.f_servers
-        return settings.byzantine_servers if said is None else said
+        said = settings.faults.f_servers
+        return settings.faults.byzantine_servers if said is None else said
 
     def check(self, settings: Settings) -> None:
         numbers = settings.numbers
@@ -253,7 +261,7 @@ class Peers(SeveralServers[Own]):
     """No server: every node is server and worker at once."""
 
     def worker_names(self, settings: Settings) -> tuple[str, ...]:
-        return numbered("node", settings.workers)
+        return numbered("node", settings.nodes.workers)
 
     def server_names(self, settings: Settings) -> tuple[str, ...]:
         return self.worker_names(settings)
@@ -265,7 +273,8 @@ class Peers(SeveralServers[Own]):
         return self.tolerated_workers(settings)
 
     def check(self, settings: Settings) -> None:
-        if settings.servers != 1 or settings.f_servers or settings.server_attack != "none":
+        faults = settings.faults
+        if settings.nodes.servers != 1 or faults.f_servers or faults.server_attack != NONE:
             raise ConfigError(
                 f"{self.name} has no servers: every node is server and worker at once. Say it with "
                 "--workers, --f-workers and --worker-attack."

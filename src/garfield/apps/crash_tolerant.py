@@ -8,9 +8,11 @@ the crashed one; learning converges all the same. Lies are not survived.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from garfield.adapters.contract import Adapter
 from garfield.apps.application import NoSettings, Run, SeveralServers, application
 from garfield.core.errors import ConfigError, QuorumError
 from garfield.gars import Rule, parse
@@ -49,8 +51,6 @@ class PrimaryWorker(Worker):
 class CrashTolerant(SeveralServers[NoSettings]):
     """Servers may crash; nobody lies."""
 
-    worker = PrimaryWorker
-
     def rule(self, settings: Settings) -> Rule:
         return parse("average")
 
@@ -58,7 +58,7 @@ class CrashTolerant(SeveralServers[NoSettings]):
         return "average"
 
     def check(self, settings: Settings) -> None:
-        if settings.asynchronous:
+        if settings.rounds.asynchronous:
             raise ConfigError("crash-tolerant assumes synchrony: a time-out means a crash.")
         numbers = settings.numbers
         if numbers.n_ps < numbers.f_ps + 1:
@@ -66,6 +66,16 @@ class CrashTolerant(SeveralServers[NoSettings]):
                 f"crash-tolerant needs {numbers.f_ps + 1} servers to survive {numbers.f_ps} "
                 f"crashes, got {numbers.n_ps}."
             )
+
+    def worker(
+        self,
+        settings: Settings,
+        name: str,
+        model: Adapter,
+        data_of: Callable[[str], Any],
+        **arguments: Unpack[WorkerArguments],
+    ) -> Worker:
+        return PrimaryWorker(model, data_of(name), **arguments)
 
 
 @application("crash-tolerant", CrashTolerant)

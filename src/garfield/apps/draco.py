@@ -29,19 +29,21 @@ L. Chen, H. Wang, Z. Charles, D. Papailiopoulos, ICML 2018.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from garfield.adapters.contract import Adapter
 from garfield.adapters.feeding import Batches
 from garfield.apps.application import Application, Numbers, Run, application, one_framework
+from garfield.apps.groups import Aggregation
 from garfield.coding import Code, Decoded, make_code
 from garfield.core.errors import BoundError, ConfigError, DecodingError
 from garfield.gars import Explained, Rule, parse
 from garfield.nodes.node import Gathered
-from garfield.nodes.server import Server
+from garfield.nodes.server import Server, ServerArguments
 from garfield.nodes.worker import Worker, WorkerArguments
 from garfield.transport.contract import Payload
 
@@ -137,8 +139,6 @@ class Draco(Application[DracoSettings]):
     """One trusted server, gradients joined by a code, and data that all workers share."""
 
     own = DracoSettings
-    worker = DracoWorker
-    server = DracoServer
 
     def rule(self, settings: Settings) -> Rule:
         return parse("average")
@@ -148,15 +148,15 @@ class Draco(Application[DracoSettings]):
         return f"{own.code} code (r={own.redundancy or _least(settings.numbers)})"
 
     def server_momentum(self, settings: Settings) -> float:
-        return settings.momentum
+        return settings.learning.momentum
 
     def check(self, settings: Settings) -> None:
-        if settings.servers != 1:
-            raise ConfigError(f"draco has one server, got {settings.servers}.")
-        if settings.gar not in (type(settings).gar, "average"):
+        if settings.nodes.servers != 1:
+            raise ConfigError(f"draco has one server, got {settings.nodes.servers}.")
+        if settings.aggregation.gar not in (Aggregation.gar, "average"):
             raise ConfigError(
-                f"draco joins gradients by {self.rule_name(settings)}: leave --gar {settings.gar} "
-                "out."
+                f"draco joins gradients by {self.rule_name(settings)}: leave "
+                f"--gar {settings.aggregation.gar} out."
             )
         one_framework(
             settings,
@@ -172,11 +172,21 @@ class Draco(Application[DracoSettings]):
                 "(without --asynchronous), or have every gradient computed more often."
             )
 
-    def shares_data(self) -> bool:
-        return True
+    def worker(
+        self,
+        settings: Settings,
+        name: str,
+        model: Adapter,
+        data_of: Callable[[str], Any],
+        **arguments: Unpack[WorkerArguments],
+    ) -> Worker:
+        names = settings.worker_names
+        code = code_of(self.own_of(settings), settings.numbers)
+        batches = [data_of(each) for each in names]
+        return DracoWorker(model, batches, place=names.index(name), code=code, **arguments)
 
-    def worker_arguments(self, settings: Settings) -> dict[str, Any]:
-        return {"code": code_of(self.own_of(settings), settings.numbers)}
+    def server(self, model: Adapter, **arguments: Unpack[ServerArguments]) -> Server:
+        return DracoServer(model, **arguments)
 
 
 @application("draco", Draco)

@@ -67,7 +67,7 @@ class GuanYu(SeveralServers[GuanYuSettings]):
         )
 
     def check(self, settings: Settings) -> None:
-        if not settings.asynchronous:
+        if not settings.rounds.asynchronous:
             raise ConfigError("guanyu is asynchronous. Choose msmw to wait for everybody.")
         for rule, what, its in (
             (settings.rule, "gradients", "multi-krum"), (settings.model_rule, "models", "median"),
@@ -76,7 +76,7 @@ class GuanYu(SeveralServers[GuanYuSettings]):
                 raise ConfigError(
                     f"guanyu joins {what} by {its}, got {rule.name}. Choose msmw for other rules."
                 )
-        if not settings.learning_rate_decay > 0:
+        if not settings.learning.learning_rate_decay > 0:
             raise ConfigError(
                 "guanyu converges with a decreasing learning rate only. Set learning_rate_decay "
                 f"above 0, to {DECAY} say; the rate at step t is learning_rate / (1 + decay · t)."

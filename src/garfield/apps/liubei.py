@@ -27,7 +27,7 @@ El Mhamdi, Guerraoui, Guirguis: "Fast Machine Learning with Byzantine Workers an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ from zlib import crc32
 
 import numpy as np
 
+from garfield.adapters.contract import Adapter
 from garfield.apps.application import Probe, Run, SeveralServers, application
 from garfield.core.errors import BoundError, ConfigError
 from garfield.filters import Coefficients, coefficient, farthest, period, smoothness
@@ -46,7 +47,8 @@ from garfield.transport.contract import Key, Payload, first
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from garfield.apps.settings import Settings, Training
+    from garfield.apps.groups import Learning
+    from garfield.apps.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ class Scattering:
 
     every: int
     """Steps from one gather to the next."""
-    training: Training
+    learning: Learning
+    seed: int
     n_w: int
     f_w: int
 
@@ -154,7 +157,7 @@ class ScatteredWorker(Worker):
     def _passes(self, model: Payload) -> bool:
         before, size, s = self._before, self.model.size, self._scattering
         assert before is not None  # else this is a gather
-        expected = before.model - np.float32(s.training.rate(before.step)) * before.gradient
+        expected = before.model - np.float32(s.learning.rate(before.step)) * before.gradient
         bound = farthest(
             self._moved, since=self.step - 1 - self._gathered_at, period=s.every,
             n_w=s.n_w, f_w=s.f_w,
@@ -185,7 +188,7 @@ class ScatteredWorker(Worker):
 
     def _order(self) -> Sequence[str]:
         """In which servers are asked at this step; those that keep silent are left out."""
-        seed = (self._scattering.training.seed, crc32(self.name.encode()), self.step)
+        seed = (self._scattering.seed, crc32(self.name.encode()), self.step)
         order = np.random.default_rng(seed).permutation(len(self.servers))
         return [self.servers[i] for i in order if self._hopes[self.servers[i]].awaited()]
 
@@ -197,7 +200,7 @@ class ScatteredWorker(Worker):
     def _step_length(self) -> float:
         """γ‖g‖ of the last step taken."""
         assert self._before is not None
-        rate = self._scattering.training.rate(self._before.step)
+        rate = self._scattering.learning.rate(self._before.step)
         return rate * float(np.linalg.norm(self._before.gradient))
 
 
@@ -206,16 +209,15 @@ class LiuBei(SeveralServers[LiuBeiSettings]):
 
     own = LiuBeiSettings
     defaults: Mapping[str, Any] = MappingProxyType({"momentum": 0.0})
-    worker = ScatteredWorker
 
     def check(self, settings: Settings) -> None:
         every, numbers = self.own_of(settings).gather_every, settings.numbers
-        if settings.asynchronous:
+        if settings.rounds.asynchronous:
             raise ConfigError("liubei is synchronous. Choose guanyu for a network without bounds.")
-        if settings.momentum or settings.weight_decay:
+        if settings.learning.momentum or settings.learning.weight_decay:
             raise ConfigError(
                 f"liubei's filters assume plain SGD: set momentum and weight_decay to 0, got "
-                f"{settings.momentum:g} and {settings.weight_decay:g}."
+                f"{settings.learning.momentum:g} and {settings.learning.weight_decay:g}."
             )
         if every < 0:
             raise ConfigError(f"gather_every must be at least 0, got {every}.")
@@ -239,13 +241,21 @@ class LiuBei(SeveralServers[LiuBeiSettings]):
             adapter.gradient(batch, gradient)
             return gradient[: adapter.size]
 
-        rate = settings.training.rate(0)
+        rate = settings.learning.rate(0)
         every = period(smoothness(at, start[: adapter.size], rate), rate)
         return settings.updated(gather_every=every)
 
-    def worker_arguments(self, settings: Settings) -> dict[str, Any]:
+    def worker(
+        self,
+        settings: Settings,
+        name: str,
+        model: Adapter,
+        data_of: Callable[[str], Any],
+        **arguments: Unpack[WorkerArguments],
+    ) -> Worker:
         every, numbers = self.own_of(settings).gather_every, settings.numbers
-        return {"scattering": Scattering(every, settings.training, numbers.n_w, numbers.f_w)}
+        told = Scattering(every, settings.learning, settings.seed, numbers.n_w, numbers.f_w)
+        return ScatteredWorker(model, data_of(name), scattering=told, **arguments)
 
 
 @application("liubei", LiuBei)

@@ -7,6 +7,15 @@ from typing import Any
 
 from garfield.apps import APPLICATIONS, checks
 from garfield.apps.application import Application, Numbers
+from garfield.apps.groups import (
+    Aggregation,
+    Faults,
+    Learning,
+    Nodes,
+    Record,
+    Rounds,
+    Samples,
+)
 from garfield.core.config import (
     NOT_A_SETTING,
     Setting,
@@ -19,96 +28,32 @@ from garfield.core.config import (
 )
 from garfield.core.errors import ConfigError
 from garfield.gars import Rule, parse
-from garfield.nodes.node import Waits
 from garfield.transport.datagrams.links import LossyLinks
-
-NONE = "none"
-
-
-@dataclass(frozen=True)
-class Training:
-    """How the model is trained, as far as an application has to know."""
-
-    learning_rate: float = 0.05
-    learning_rate_decay: float = 0.0
-    seed: int = 0
-
-    def rate(self, step: int) -> float:
-        """The learning rate of that step."""
-        return self.learning_rate / (1 + self.learning_rate_decay * step)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """One run. Flags of `garfield train` and keys of its TOML file carry these names."""
+    """One run. Flags of `garfield train` and keys of its TOML file carry the names of all fields.
+
+    `Settings.of` makes them from flat names, whatever the group.
+    """
 
     app: str = "ssmw"
     """Which algorithm: vanilla, crash-tolerant, ssmw, msmw, decentralized, aggregathor, draco,
     guanyu, liubei."""
-    model: str = "mnist_cnn"
-    """Which network: mnist_cnn, cifarnet, inception, resnet50, resnet200, vgg19 and others."""
-    framework: str = "torch"
-    """What computes: torch, tensorflow, or both, dealt to workers in turn: torch,tensorflow."""
-    data: str = "fashion-small"
-    """Which images: digits and fashion-small come along; mnist, fashion, cifar10 are fetched."""
-    data_dir: str | None = None
-    """Where downloaded data lie; else $GARFIELD_DATA, else ~/.cache/garfield."""
-    workers: int = 7
-    """How many compute gradients, the lying ones included."""
-    servers: int = 1
-    """How many keep the model, the lying ones included."""
-    byzantine_workers: int = 0
-    """How many workers lie, and by default how many the rule is told to tolerate."""
-    byzantine_servers: int = 0
-    """How many servers lie, and by default how many are tolerated."""
-    f_workers: int | None = None
-    """How many lying workers are tolerated, if that differs from how many there are."""
-    f_servers: int | None = None
-    """How many lying servers are tolerated, if that differs from how many there are."""
-    gar: str = "multi-krum"
-    """The rule that joins gradients, such as median or nnm+trimmed-mean."""
-    model_gar: str = "median"
-    """The rule that joins the models of several servers."""
-    worker_attack: str = NONE
-    """What lying workers do: reverse, little-is-enough, silence, equivocate and others."""
-    server_attack: str = NONE
-    """What lying servers do: the same choice."""
     steps: int = 200
     """Updates of the model."""
-    batch: int = 32
-    """Samples a worker computes a gradient on."""
-    learning_rate: float = 0.05
-    """At the servers."""
-    learning_rate_decay: float = 0.0
-    """The rate at step t is learning_rate / (1 + learning_rate_decay · t)."""
-    momentum: float = 0.9
-    """At the workers; their velocities are what they send."""
-    weight_decay: float = 0.0
-    """At the servers."""
-    partition: str = "iid"
-    """How data are dealt to workers: iid, dirichlet(alpha=0.5), one-class."""
-    asynchronous: bool = False
-    """Go on with the fastest n - f replies instead of waiting for all."""
-    evaluate_every: int = 20
-    """Steps between evaluations on the test set. Long ones are made beside training, and left out
-    while the one before is not done. 0 for only at the end."""
-    test_images: int = 0
-    """How many images of the test set to evaluate on, drawn at random; 0 for all."""
-    checkpoint_every: int = 0
-    """Steps between checkpoints; 0 for only at the end, and when interrupted."""
-    timeout_s: float = 10.0
-    """How long a synchronous round waits for the slowest."""
-    give_up_s: float = 60.0
-    """How long a round may take in all before the run fails."""
     seed: int = 0
     """Fixes all randomness."""
     simulate: bool = False
     """All nodes in one process, on a virtual clock."""
-    exclude: tuple[str, ...] = ()
-    """Peers to leave out altogether, with commas: worker-3,worker-5."""
-    transport: str = "grpc"
-    """How nodes talk: grpc; for vanilla, where all are trusted, also gloo and nccl."""
-
+    learning: Learning = field(default_factory=Learning)
+    samples: Samples = field(default_factory=Samples)
+    nodes: Nodes = field(default_factory=Nodes)
+    faults: Faults = field(default_factory=Faults)
+    aggregation: Aggregation = field(default_factory=Aggregation)
+    rounds: Rounds = field(default_factory=Rounds)
+    record: Record = field(default_factory=Record)
     own_values: tuple[tuple[str, Any], ...] = field(default=(), metadata=NOT_A_SETTING)
     """What is set of the applications' own settings, by name, where it is not the default."""
 
@@ -133,7 +78,7 @@ class Settings:
 
     @property
     def frameworks(self) -> tuple[str, ...]:
-        return tuple(part.strip() for part in self.framework.split(","))
+        return tuple(part.strip() for part in self.nodes.framework.split(","))
 
     def framework_of(self, name: str) -> str:
         """What a node computes with: workers take turns, servers have the first."""
@@ -147,17 +92,13 @@ class Settings:
         return self.application.numbers(self)
 
     @property
-    def training(self) -> Training:
-        return Training(self.learning_rate, self.learning_rate_decay, self.seed)
-
-    @property
     def rule(self) -> Rule:
         """What joins gradients."""
         return self.application.rule(self)
 
     @property
     def model_rule(self) -> Rule:
-        return parse(self.model_gar)
+        return parse(self.aggregation.model_gar)
 
     @property
     def rule_name(self) -> str:
@@ -170,10 +111,6 @@ class Settings:
         return self.application.lossy_links(self)
 
     @property
-    def waits(self) -> Waits:
-        return Waits(self.timeout_s, self.give_up_s)
-
-    @property
     def all_workers(self) -> tuple[str, ...]:
         """The excluded included, whose data stay theirs. Sorted by name is sorted by number."""
         return self.application.worker_names(self)
@@ -184,7 +121,7 @@ class Settings:
         return self.application.server_names(self)
 
     def _present(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(name for name in names if name not in self.exclude)
+        return tuple(name for name in names if name not in self.nodes.exclude)
 
     @property
     def worker_names(self) -> tuple[str, ...]:
@@ -198,8 +135,8 @@ class Settings:
     def liars(self) -> tuple[str, ...]:
         """The last of each kind lie; the first of each is always honest."""
         workers, servers = self.all_workers, self.all_servers
-        lying = workers[len(workers) - self.byzantine_workers :]
-        lying += servers[len(servers) - self.byzantine_servers :]
+        lying = workers[len(workers) - self.faults.byzantine_workers :]
+        lying += servers[len(servers) - self.faults.byzantine_servers :]
         return self._present(lying)
 
     @property

@@ -26,7 +26,7 @@ class Vanilla(Application[NoSettings]):
         return "average"
 
     def check(self, settings: Settings) -> None:
-        if settings.asynchronous:
+        if settings.rounds.asynchronous:
             raise ConfigError("vanilla tolerates no faults and waits for all. Choose ssmw instead.")
         super().check(settings)
 

@@ -83,9 +83,9 @@ def _entry(label: str, settings: Settings, result: RunResult) -> Entry:
     from garfield.report.comparison import Entry
 
     rule = settings.rule_name.replace("average", "averaging")
-    attack = settings.worker_attack
+    attack = settings.faults.worker_attack
     return Entry(
-        label, settings.byzantine_workers, attack, rule, result.summary, result.history.curve
+        label, settings.faults.byzantine_workers, attack, rule, result.summary, result.history.curve
     )
 
 

@@ -60,7 +60,7 @@ def _flattened(settings: Iterable[Setting]) -> Any:
     groups: dict[str, Group] = {}
     made = []
     for setting in settings:
-        title = setting.group.replace("_", " ").capitalize() or "Parameters"
+        title = setting.group.replace("_", " ").capitalize() or "Run"
         group = groups.setdefault(title, Group.create_ordered(title))
         kind = str if setting.kind is tuple else setting.kind  # names, with commas
         hint: Any = Annotated[kind | None, _parameter(setting, group)]

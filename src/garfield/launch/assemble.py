@@ -16,7 +16,8 @@ import numpy as np
 
 from garfield.adapters.contract import SGD, Adapter, Batch
 from garfield.apps import Run
-from garfield.apps.settings import NONE, Settings
+from garfield.apps.groups import NONE, Samples
+from garfield.apps.settings import Settings
 from garfield.core.frameworks import require
 from garfield.data import Dataset, load
 from garfield.data.batches import Batches, Pieces
@@ -49,34 +50,31 @@ class Factory:
 
     def worker(self, name: str, transport: Transport) -> Worker:
         s = self.settings
-        outbox = self._outbox(name, transport, s.worker_names, s.worker_attack)
-        data: Any = self.feed(self._batches(name, name))
-        more = s.application.worker_arguments(s)
-        if s.application.shares_data():
-            data = [self.feed(self._batches(each, name)) for each in s.worker_names]
-            more["place"] = s.worker_names.index(name)
+        outbox = self._outbox(name, transport, s.worker_names, s.faults.worker_attack)
         return s.application.worker(
-            self.adapter(name, False), data, transport=transport, servers=s.server_names,
-            f_ps=s.numbers.f_ps, q_ps=s.numbers.q_ps, model_gar=s.model_rule,
-            momentum=s.momentum - s.application.server_momentum(s), **self._node(outbox), **more,
+            s, name, self.adapter(name, False),
+            lambda whose: self.feed(self._batches(whose, name)),
+            transport=transport, servers=s.server_names, f_ps=s.numbers.f_ps, q_ps=s.numbers.q_ps,
+            model_gar=s.model_rule, **self._node(outbox),
+            momentum=s.learning.momentum - s.application.server_momentum(s),
         )  # fmt: skip
 
     def server(self, name: str, transport: Transport) -> Server:
         s = self.settings
         is_worker = name in s.worker_names  # too, where there are no servers
-        attack = s.worker_attack if is_worker else s.server_attack
+        attack = s.faults.worker_attack if is_worker else s.faults.server_attack
         outbox = self._outbox(name, transport, s.server_names, attack)
         model = self.adapter(name, True)
         worker = None
         if is_worker:
             worker = Worker(
                 model, self.feed(self._batches(name, name)), transport=transport, servers=[name],
-                momentum=s.momentum, **self._node(outbox, serves=False),
+                momentum=s.learning.momentum, **self._node(outbox, serves=False),
             )  # fmt: skip
         return s.application.server(
             model, transport=transport, workers=s.worker_names, servers=s.server_names,
             f_w=s.numbers.f_w, f_ps=s.numbers.f_ps, worker=worker, **self._node(outbox),
-            test=evaluation_batches(self._dataset(), s.test_images, s.seed),
+            test=evaluation_batches(self._dataset(), s.record.test_images, s.seed),
         )  # fmt: skip
 
     def run(self, after_step: Callable[[Server, Run[Any]], None]) -> Run[Any]:
@@ -85,19 +83,19 @@ class Factory:
         return Run(s.steps, s.numbers, s.rule, s.model_rule, s.own, after_step)
 
     def _dataset(self) -> Dataset:
-        return dataset(self.settings.data, self.settings.data_dir)
+        return dataset(self.settings.samples.data, self.settings.samples.data_dir)
 
     def _batches(self, name: str, reader: str) -> Batches:
         """A worker's batches, as somebody reads them who may turn their labels."""
         s = self.settings
         data, place = self._dataset(), s.all_workers.index(name)
-        shares = partition_of(s.data, s.data_dir, s.partition, s.workers, s.seed)
+        shares = shares_of(s.samples, s.nodes.workers, s.seed)
         labels = data.labels("train")
-        if reader in s.liars and s.worker_attack != NONE:
-            attack = parse_plan(s.worker_attack).attack
+        if reader in s.liars and s.faults.worker_attack != NONE:
+            attack = parse_plan(s.faults.worker_attack).attack
             labels = labels if attack is None else attack.labels(labels, len(data.classes))
         pixels, seed = data.pixels("train"), (s.seed, place)
-        return Batches(pixels, labels, shares[place], s.batch, seed, data.prepare)
+        return Batches(pixels, labels, shares[place], s.learning.batch, seed, data.prepare)
 
     def _node(self, outbox: Outbox, *, serves: bool = True) -> NodeArguments:
         return {**self.node, "outbox": outbox, "serves": serves}
@@ -110,7 +108,7 @@ class Factory:
         honest = [peer for peer in alike if peer not in s.liars]
         known = Plan(
             n=len(alike), f=len(liars), rank=liars.index(name), seed=s.seed,
-            spy=_spy(transport, honest, s.timeout_s), defence=self._defence(name),
+            spy=_spy(transport, honest, s.rounds.timeout_s), defence=self._defence(name),
             agreed=self._agreed.setdefault(tuple(alike), {}),
         )  # fmt: skip
         return LyingOutbox(parse_plan(attack, known), name)
@@ -151,13 +149,11 @@ def dataset(name: str, data_dir: str | None) -> Dataset:
 
 
 @lru_cache(maxsize=2)
-def partition_of(
-    data: str, data_dir: str | None, partition: str, workers: int, seed: int
-) -> list[Any]:
-    """Who gets which samples: the same answer at every node."""
-    labels = dataset(data, data_dir).labels("train")
+def shares_of(samples: Samples, workers: int, seed: int) -> list[Any]:
+    """Which samples each worker has: the same answer at every node."""
+    labels = dataset(samples.data, samples.data_dir).labels("train")
     rng = np.random.default_rng([seed, 1])
-    return list(parse_partition(partition)(labels, workers=workers, rng=rng))
+    return list(parse_partition(samples.partition)(labels, workers=workers, rng=rng))
 
 
 @lru_cache(maxsize=2)
@@ -165,7 +161,7 @@ def settled(settings: Settings) -> Settings:
     """With what the application works out for itself: the same answer at every node."""
 
     def probe() -> tuple[Adapter, Batch]:
-        data = dataset(settings.data, settings.data_dir)
+        data = dataset(settings.samples.data, settings.samples.data_dir)
         some = np.random.default_rng([settings.seed, 3]).permutation(len(data.labels("train")))
         batch = (
             data.prepare(data.pixels("train")[some[:PROBED]]),
@@ -181,7 +177,9 @@ def new_adapter(settings: Settings, framework: str, *, optimizer: bool) -> Adapt
     make = _torch_adapter if framework == "torch" else _tensorflow_adapter
     s = settings
     momentum = s.application.server_momentum(s)
-    sgd = SGD(s.learning_rate, s.learning_rate_decay, momentum, s.weight_decay)
+    sgd = SGD(
+        s.learning.learning_rate, s.learning.learning_rate_decay, momentum, s.learning.weight_decay
+    )
     return make(settings, sgd if optimizer else None)
 
 
@@ -190,12 +188,12 @@ def _tensorflow_adapter(settings: Settings, sgd: SGD | None) -> Adapter:
     from garfield.adapters.tensorflow_adapter import TensorFlowAdapter
     from garfield.models import build_in_keras
 
-    data = dataset(settings.data, settings.data_dir)
-    module = build_in_keras(settings.model, classes=len(data.classes), seed=settings.seed)
+    data = dataset(settings.samples.data, settings.samples.data_dir)
+    module = build_in_keras(settings.learning.model, classes=len(data.classes), seed=settings.seed)
     if sgd is not None:
         return TensorFlowAdapter.with_sgd(module, sgd)
     adapter = TensorFlowAdapter(module)
-    adapter.warm_up((settings.batch, *data.image))
+    adapter.warm_up((settings.learning.batch, *data.image))
     return adapter
 
 
@@ -203,6 +201,6 @@ def _torch_adapter(settings: Settings, sgd: SGD | None) -> Adapter:
     from garfield.adapters.torch_adapter import TorchAdapter
     from garfield.models import build
 
-    data = dataset(settings.data, settings.data_dir)
-    module = build(settings.model, classes=len(data.classes), seed=settings.seed)
+    data = dataset(settings.samples.data, settings.samples.data_dir)
+    module = build(settings.learning.model, classes=len(data.classes), seed=settings.seed)
     return TorchAdapter(module) if sgd is None else TorchAdapter.with_sgd(module, sgd)

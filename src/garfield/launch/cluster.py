@@ -56,7 +56,7 @@ class Cluster:
 
     def check_name(self, name: str) -> None:
         """Refuse one that does not take part."""
-        if name in self.settings.exclude:
+        if name in self.settings.nodes.exclude:
             raise ConfigError(f"{name} is excluded from this cluster by its settings.")
         if name not in self.roles:
             raise UnknownName("a node of this cluster", name, self.roles)
@@ -71,7 +71,7 @@ def read_cluster(path: Path) -> Cluster:
     settings = from_toml(_table(content, "settings", path)).check()
     nodes = _table(content, "nodes", path)
     tls = content.get("tls")
-    if settings.simulate or settings.transport != "grpc":
+    if settings.simulate or settings.nodes.transport != "grpc":
         raise ConfigError(
             f"{path}: the nodes of a cluster are real and talk by gRPC. Remove the settings "
             "simulate and transport."
@@ -80,7 +80,7 @@ def read_cluster(path: Path) -> Cluster:
         settings, nodes, None if tls is None else path.parent / str(tls),
         bool(content.get("insecure", False)),
     )  # fmt: skip
-    _check_nodes(path, nodes, list(cluster.roles), settings.exclude)
+    _check_nodes(path, nodes, list(cluster.roles), settings.nodes.exclude)
     return cluster
 
 
@@ -105,7 +105,7 @@ def run_cluster_node(
 
     def stay() -> None:
         if name not in settings.server_names or len(settings.server_names) > 1:
-            time.sleep(settings.give_up_s)  # slower peers may still want our last vector
+            time.sleep(settings.rounds.give_up_s)  # slower peers may still want our last vector
 
     try:
         run_node(

@@ -85,7 +85,7 @@ def run_server(
     evaluations are made in the server's own time, which may stand still for its peers too.
     """
     settings = factory.settings
-    every = settings.evaluate_every if server.name == settings.honest_servers[0] else 0
+    every = settings.record.evaluate_every if server.name == settings.honest_servers[0] else 0
     reporter = None
     if sink is not None:
         reporter = ServerReporter(sink, every, total=settings.steps, evaluator=evaluator)
@@ -93,7 +93,7 @@ def run_server(
     def after_step(server: Server, run: Run[Any]) -> None:
         if reporter is not None:
             reporter.after_step(server, run)
-        checkpoints.after_step(server, every=settings.checkpoint_every, total=settings.steps)
+        checkpoints.after_step(server, every=settings.record.checkpoint_every, total=settings.steps)
 
     try:
         settings.application.loop(server, factory.run(after_step))
@@ -114,7 +114,7 @@ def _run_server(
     stay: Callable[[], object],
 ) -> None:
     """Train, with evaluations in the background; a server that is told to stop is saved."""
-    patience_s = factory.settings.timeout_s / 4
+    patience_s = factory.settings.rounds.timeout_s / 4
     try:
         with BackgroundEvaluator(lambda: factory.adapter(server.name, True), patience_s) as beside:
             run_server(factory, server, sink, checkpoints, beside)
@@ -152,7 +152,7 @@ def _patiently(
         try:
             return run()
         except QuorumError as shortage:
-            waited = time.monotonic() - began >= settings.give_up_s
+            waited = time.monotonic() - began >= settings.rounds.give_up_s
             if node.step > first or not waited:
                 raise
             sink({"event": "waiting", "node": node.name, "error": str(shortage)})
@@ -164,5 +164,5 @@ def _factory(settings: Settings) -> Factory:
         lambda name, optimizer: new_adapter(
             settings, settings.framework_of(name), optimizer=optimizer
         ),
-        {"waits": settings.waits},
+        {"waits": settings.rounds.waits},
     )

@@ -77,8 +77,9 @@ class NodeRecord:
         summary = summarise_node(self._directory.events(), self._name, role, s.worker_names)
         failure = str(error) if isinstance(error, GarfieldError) else None
         self._directory.write_summary({
-            **summary, "app": s.app, "model": s.model, "data": s.data, "seed": s.seed,
-            "total_steps": s.steps, "excluded": list(s.exclude), "versions": versions(),
+            **summary, "app": s.app, "model": s.learning.model, "data": s.samples.data,
+            "seed": s.seed, "total_steps": s.steps, "excluded": list(s.nodes.exclude),
+            "versions": versions(),
             "interrupted": isinstance(error, (SystemExit, KeyboardInterrupt)),
             "failed": failure or summary["diverged"],
             "started": self._started.isoformat(timespec="seconds"),

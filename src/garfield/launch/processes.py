@@ -179,10 +179,13 @@ def _run_process(
 
 
 def _transport(settings: Settings, name: str, how: Link, peers: Mapping[str, Any]) -> Any:
-    if settings.transport == "grpc":
+    if settings.nodes.transport == "grpc":
         return how.transport(name, peers, transport_of(settings))
     from garfield.transport.collectives import CollectiveTransport
 
     members = (*settings.server_names, *settings.worker_names)
-    group: dict[str, Any] = {"backend": settings.transport, "give_up_s": settings.give_up_s}
+    group: dict[str, Any] = {
+        "backend": settings.nodes.transport,
+        "give_up_s": settings.rounds.give_up_s,
+    }
     return CollectiveTransport(name, members, peers, **group)

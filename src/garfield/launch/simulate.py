@@ -15,7 +15,8 @@ from typing import Any, TypeVar, cast
 
 from garfield.adapters.alike import check_alike
 from garfield.adapters.contract import Adapter, Batch, FlatVector
-from garfield.apps.settings import NONE, Settings
+from garfield.apps.groups import NONE
+from garfield.apps.settings import Settings
 from garfield.core.events import Event, Sink
 from garfield.data.batches import Batches
 from garfield.launch.assemble import Factory, new_adapter, settled
@@ -73,7 +74,7 @@ class _Simulated:
         self._factory = Factory(
             settings,
             lambda name, optimizer: self._own(name) if optimizer else self._lent(name),
-            {"waits": settings.waits, "clock": lambda: self.simulation.now_s},
+            {"waits": settings.rounds.waits, "clock": lambda: self.simulation.now_s},
             feed=_Later,
         )
         for name in settings.server_names:
@@ -134,9 +135,9 @@ class _Simulated:
     def _unheard(self, name: str) -> bool:
         """Whether nobody will ever see this liar's gradient, nor anything made of it."""
         s = self.settings
-        if name not in s.liars or s.worker_attack == NONE:
+        if name not in s.liars or s.faults.worker_attack == NONE:
             return False
-        plan = parse_plan(s.worker_attack)
+        plan = parse_plan(s.faults.worker_attack)
         return plan.behaviour is None and plan.unanimous
 
 

@@ -16,11 +16,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from garfield.apps.settings import NONE, Settings
+from garfield.apps.groups import NONE
+from garfield.apps.settings import Settings
 from garfield.core.errors import ConfigError, GarfieldError, MissingDependency
 from garfield.core.events import Event, Sink
 from garfield.core.frameworks import require
-from garfield.launch.assemble import dataset, partition_of, settled
+from garfield.launch.assemble import dataset, settled, shares_of
 from garfield.launch.node import NodeOptions
 from garfield.launch.server_checkpoints import ServerCheckpoints
 from garfield.launch.user_files import loaded, recorded
@@ -47,15 +48,16 @@ def prepare(settings: Settings) -> Settings:
     """Itself, if it can be run here: names, bounds, data and their partition are in order."""
     s = settings.check()
     require(s.frameworks)
-    dataset(s.data, s.data_dir)
-    partition_of(s.data, s.data_dir, s.partition, s.workers, s.seed)
+    dataset(s.samples.data, s.samples.data_dir)
+    shares_of(s.samples, s.nodes.workers, s.seed)
     return settled(s)
 
 
 def resumption(settings: Settings, directory: RunDirectory, before: Settings) -> ServerCheckpoints:
     """Where to go on from; the model and its data must be those of the run before."""
+    was, wanted = before.values(), settings.values()
     for name in ("app", "model", "framework", "data"):
-        old, new = getattr(before, name), getattr(settings, name)
+        old, new = was[name], wanted[name]
         if old != new:
             raise ConfigError(f"A resumed run keeps its {name}: {old}, got {new}.")
     checkpoints = ServerCheckpoints(directory.checkpoints).resumed(
@@ -116,7 +118,7 @@ def title(settings: Settings) -> str:
     """A run in a line."""
     text = f"{settings.app}, {settings.rule_name}, {len(settings.worker_names)} workers"
     lying = [name for name in roster_of(settings).liars if name in settings.worker_names]
-    return f"{text}, {len(lying)} lying ({settings.worker_attack})" if lying else text
+    return f"{text}, {len(lying)} lying ({settings.faults.worker_attack})" if lying else text
 
 
 def _run(settings: Settings, sink: Sink, checkpoints: ServerCheckpoints, threads: int) -> None:
@@ -134,15 +136,17 @@ def _run(settings: Settings, sink: Sink, checkpoints: ServerCheckpoints, threads
 
 def _about(settings: Settings) -> dict[str, Any]:
     names = ("app", "model", "framework", "data", "workers", "servers", "seed", "simulate")
-    about = {name: getattr(settings, name) for name in (*names, "worker_attack", "server_attack")}
+    values = settings.values()
+    about = {name: values[name] for name in (*names, "worker_attack", "server_attack")}
     more = {"total_steps": settings.steps, "versions": versions()}
-    more |= {"excluded": list(settings.exclude), "transport": settings.transport}
+    more |= {"excluded": list(settings.nodes.exclude), "transport": settings.nodes.transport}
     own = settings.application.summary_fields(settings)
     return {**about, "gar": settings.rule_name, **more, **own}
 
 
 def _attack_on(settings: Settings, name: str) -> str:
-    return settings.worker_attack if name in settings.worker_names else settings.server_attack
+    faults = settings.faults
+    return faults.worker_attack if name in settings.worker_names else faults.server_attack
 
 
 def _draw(history: RunHistory, settings: Settings, path: Path, say: Callable[[str], None]) -> None:
