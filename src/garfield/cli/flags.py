@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, make_dataclass
 from functools import partial, wraps
 from typing import Annotated, Any
@@ -18,8 +18,9 @@ from garfield.core.config import Setting
 class Flags:
     """Marks a command's parameter, a dict, that is given as one flag for each of some settings."""
 
-    settings: Callable[[], Iterable[Setting]]
-    """Asked when the command runs: files of the user's may have registered more by then."""
+    panels: Callable[[], Mapping[str, Iterable[Setting]]]
+    """The settings by the titles of the panels that help shows them in. Asked when the command
+    runs: files of the user's may have registered more by then."""
 
 
 def spelt_out(command: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -37,7 +38,7 @@ def spelt_out(command: Callable[..., int | None]) -> Callable[..., int | None]:
             arguments[name] = {flag: value for flag, value in flags.items() if value is not None}
         return command(**arguments)
 
-    hints |= {name: _flattened(mark.settings()) for name, mark in marked.items()}
+    hints |= {name: _flattened(mark.panels()) for name, mark in marked.items()}
     parameters = [
         parameter.replace(
             annotation=hints[name], default=None if name in marked else parameter.default
@@ -50,22 +51,19 @@ def spelt_out(command: Callable[..., int | None]) -> Callable[..., int | None]:
 
 
 def _mark(hint: Any) -> Flags | None:
-    return next(
-        (each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Flags)), None
-    )
+    notes = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
+    return next((note for note in notes if isinstance(note, Flags)), None)
 
 
-def _flattened(settings: Iterable[Setting]) -> Any:
+def _flattened(panels: Mapping[str, Iterable[Setting]]) -> Any:
     """A dataclass of flags that need no prefix; None means that a flag was not given."""
-    groups: dict[str, Group] = {}
-    made = []
-    for setting in settings:
-        title = setting.group.replace("_", " ").capitalize() or "Run"
-        group = groups.setdefault(title, Group.create_ordered(title))
-        kind = str if setting.kind is tuple else setting.kind  # names, with commas
-        hint: Any = Annotated[kind | None, _parameter(setting, group)]
-        made.append((setting.name, hint, field(default=None)))
-    flags = make_dataclass("Given", made)
+    made: dict[str, Any] = {}
+    for title, settings in panels.items():
+        group = Group.create_ordered(title)
+        for setting in settings:
+            kind = str if setting.kind is tuple else setting.kind  # names, with commas
+            made.setdefault(setting.name, Annotated[kind | None, _parameter(setting, group)])
+    flags = make_dataclass("Given", [(name, made[name], field(default=None)) for name in made])
     flags.__module__ = __name__  # cyclopts takes a class of the standard library for one value
     return Annotated[flags, Parameter(name="*")]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,16 +19,22 @@ if TYPE_CHECKING:
     from garfield.report.live import LiveDisplay
 
 
-def _all_settings() -> Iterable[Setting]:
-    """Those of every run, then those of each application that is known by now."""
+def _panels() -> dict[str, list[Setting]]:
+    """The settings of every run, then those of each application that is known by now."""
+    from garfield.apps import APPLICATIONS
     from garfield.apps.settings import all_settings
 
-    return all_settings()
+    panels: dict[str, list[Setting]] = {}
+    for setting in all_settings():
+        of_all = setting.group.capitalize() or "Run"
+        title = f"Only for {setting.group}" if setting.group in APPLICATIONS else of_all
+        panels.setdefault(title, []).append(setting)
+    return panels
 
 
 def train(
     *,
-    given: Annotated[dict[str, Any], Flags(_all_settings)],
+    given: Annotated[dict[str, Any], Flags(_panels)],
     out: Annotated[
         Path | None, Parameter(metavar="DIR", help="Where the run is kept. (runs/DATE-TIME-APP)")
     ] = None,
