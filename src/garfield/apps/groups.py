@@ -106,13 +106,11 @@ class Rounds:
 
 
 @dataclass(frozen=True)
-class Record:
-    """What is measured and kept along the way."""
+class Evaluation:
+    """When a model is tried, and on what."""
 
     evaluate_every: int = 20
     """Steps between evaluations on the test set. Long ones are made beside training, and left out
     while the one before is not done. 0 for only at the end."""
     test_images: int = 0
     """How many images of the test set to evaluate on, drawn at random; 0 for all."""
-    checkpoint_every: int = 0
-    """Steps between checkpoints; 0 for only at the end, and when interrupted."""

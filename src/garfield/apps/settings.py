@@ -9,10 +9,10 @@ from garfield.apps import APPLICATIONS, checks
 from garfield.apps.application import Application, Numbers
 from garfield.apps.groups import (
     Aggregation,
+    Evaluation,
     Faults,
     Learning,
     Nodes,
-    Record,
     Rounds,
     Samples,
 )
@@ -33,7 +33,7 @@ from garfield.transport.datagrams.links import LossyLinks
 
 @dataclass(frozen=True)
 class Settings:
-    """One run. Flags of `garfield train` and keys of its TOML file carry the names of all fields.
+    """One run. Flags of `garfield train` and keys of its TOML file carry the fields' names.
 
     `Settings.of` makes them from flat names, whatever the group.
     """
@@ -47,13 +47,15 @@ class Settings:
     """Fixes all randomness."""
     simulate: bool = False
     """All nodes in one process, on a virtual clock."""
+    checkpoint_every: int = 0
+    """Steps between checkpoints; 0 for only at the end, and when interrupted."""
     learning: Learning = field(default_factory=Learning)
     samples: Samples = field(default_factory=Samples)
     nodes: Nodes = field(default_factory=Nodes)
     faults: Faults = field(default_factory=Faults)
     aggregation: Aggregation = field(default_factory=Aggregation)
     rounds: Rounds = field(default_factory=Rounds)
-    record: Record = field(default_factory=Record)
+    evaluation: Evaluation = field(default_factory=Evaluation)
     own_values: tuple[tuple[str, Any], ...] = field(default=(), metadata=NOT_A_SETTING)
     """What is set of the applications' own settings, by name, where it is not the default."""
 

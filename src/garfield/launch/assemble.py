@@ -74,7 +74,7 @@ class Factory:
         return s.application.server(
             model, transport=transport, workers=s.worker_names, servers=s.server_names,
             f_w=s.numbers.f_w, f_ps=s.numbers.f_ps, worker=worker, **self._node(outbox),
-            test=evaluation_batches(self._dataset(), s.record.test_images, s.seed),
+            test=evaluation_batches(self._dataset(), s.evaluation.test_images, s.seed),
         )  # fmt: skip
 
     def run(self, after_step: Callable[[Server, Run[Any]], None]) -> Run[Any]:

@@ -85,7 +85,7 @@ def run_server(
     evaluations are made in the server's own time, which may stand still for its peers too.
     """
     settings = factory.settings
-    every = settings.record.evaluate_every if server.name == settings.honest_servers[0] else 0
+    every = settings.evaluation.evaluate_every if server.name == settings.honest_servers[0] else 0
     reporter = None
     if sink is not None:
         reporter = ServerReporter(sink, every, total=settings.steps, evaluator=evaluator)
@@ -93,7 +93,7 @@ def run_server(
     def after_step(server: Server, run: Run[Any]) -> None:
         if reporter is not None:
             reporter.after_step(server, run)
-        checkpoints.after_step(server, every=settings.record.checkpoint_every, total=settings.steps)
+        checkpoints.after_step(server, every=settings.checkpoint_every, total=settings.steps)
 
     try:
         settings.application.loop(server, factory.run(after_step))

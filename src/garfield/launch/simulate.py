@@ -77,10 +77,11 @@ class _Simulated:
             {"waits": settings.rounds.waits, "clock": lambda: self.simulation.now_s},
             feed=_Later,
         )
-        for name in settings.server_names:
+        servers = dict.fromkeys(settings.server_names)
+        for name in servers:
             self._add_server(name)
         for name in settings.worker_names:
-            if name not in settings.server_names:
+            if name not in servers:  # else it is both
                 self._add_worker(name)
 
     def finished(self) -> bool:
