@@ -25,7 +25,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from garfield.launch.links import Kind, Link, link
+from garfield.launch.links import Link, LinkKind, link
 from garfield.models import MODELS
 from garfield.nodes.outbox import Outbox
 from garfield.transport.connect import grpc_transport
@@ -33,7 +33,7 @@ from garfield.transport.contract import Key, first
 from garfield.transport.identity import PeerAddress
 
 QUESTION = "How long does a vector take from process to process, beside gloo?"
-KINDS: tuple[Kind, ...] = ("memory", "tcp", "tls")
+KINDS: tuple[LinkKind, ...] = ("memory", "tcp", "tls")
 SIZES = ("cifarnet", "resnet50", "vgg19")
 SENDER, RECEIVER = "worker-0", "server-0"
 LONGEST_S = 120.0
@@ -84,7 +84,7 @@ def _take_turns(length: int, pulls: int) -> dict[str, list[float]]:
 
 
 @contextmanager
-def _ours(kind: Kind, length: int) -> Iterator[Callable[[int], None]]:
+def _ours(kind: LinkKind, length: int) -> Iterator[Callable[[int], None]]:
     with link(kind, [SENDER, RECEIVER]) as way, _process(_publish, way, length) as pipe:
         peers = {SENDER: PeerAddress(pipe.recv(), "worker")}
         transport = way.transport(RECEIVER, peers, grpc_transport)

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from garfield import GARS, Server, Worker
-from garfield.apps import APPS, Run
-from garfield.apps.app import Numbers
+from garfield.apps import APPLICATIONS, Run
+from garfield.apps.application import Numbers
 from garfield.core.errors import GarfieldError, QuorumError
 from garfield.core.silence import NOT_NEEDED, Reason
 from garfield.nodes.node import Node, Waits
@@ -121,7 +121,7 @@ class Training:
         return vector
 
     def _serve(self, server):
-        app = APPS["msmw" if len(self.names) > 1 else "ssmw"]
+        app = APPLICATIONS["msmw" if len(self.names) > 1 else "ssmw"]
         rules = GARS["multi-krum" if self.numbers.f_w else "average"], GARS["median"]
         app.loop(server, Run(STEPS, self.numbers, *rules, after_step=self._after_step))
 

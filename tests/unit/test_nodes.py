@@ -11,7 +11,7 @@ from garfield import GARS, ConfigError, Deadlock, Plan, QuorumError, Server, Wor
 from garfield.adapters.adapt import adapt
 from garfield.adapters.torch_adapter import TorchAdapter
 from garfield.apps import Run
-from garfield.apps.app import Numbers
+from garfield.apps.application import Numbers
 from garfield.apps.crash_tolerant import PrimaryWorker
 from garfield.apps.draco import DracoWorker
 from garfield.apps.liubei import ScatteredWorker

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from garfield.transport.grpc.transport import GrpcTransport
     from garfield.transport.identity import PeerAddress
 
-Kind = Literal["memory", "tcp", "tls"]
+LinkKind = Literal["memory", "tcp", "tls"]
 LONGEST_NAME = 100  # a unix socket's path may have 107 bytes
 
 
@@ -27,7 +27,7 @@ LONGEST_NAME = 100  # a unix socket's path may have 107 bytes
 class Link:
     """The kind, and a directory of the run's own that only this user can enter."""
 
-    kind: Kind
+    kind: LinkKind
     directory: Path
 
     def transport(
@@ -45,7 +45,7 @@ class Link:
 
 
 @contextmanager
-def link(kind: Kind, names: Sequence[str]) -> Iterator[Link]:
+def link(kind: LinkKind, names: Sequence[str]) -> Iterator[Link]:
     """All that these nodes need to meet; nothing is left of it."""
     with TemporaryDirectory(prefix="garfield-") as made:
         directory = Path(made)

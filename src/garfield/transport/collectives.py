@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from garfield.core.errors import ConfigError, GarfieldError, MissingDependency
+from garfield.core.errors import ConfigError, MissingDependency, RunError
 from garfield.core.silence import Reason, Silence, no_answer
 from garfield.transport.collective_rows import STEP, SteppedRows
 from garfield.transport.collector import ReplyCollector
@@ -107,7 +107,7 @@ class CollectiveTransport:
     def serve(self, answerer: Answerer) -> None:
         """Be ready for the others. Once."""
         if self._answerer is not None:
-            raise GarfieldError(f"{self.name} is serving already. One transport has one outbox.")
+            raise RunError(f"{self.name} is serving already. One transport has one outbox.")
         self._answerer = answerer
         answerer.watch(self._published)
         if self.rank == 0:
@@ -119,7 +119,7 @@ class CollectiveTransport:
         """The server asks all workers for gradients, a worker the server for its model."""
         kind, whom = ("model", self.members[:1]) if self.rank else ("gradient", self.members[1:])
         if key.kind != kind or tuple(sorted(peers)) != tuple(sorted(whom)):
-            raise GarfieldError(
+            raise RunError(
                 f"With {self._backend}, {self.name} can ask {', '.join(whom)} for {kind}s, and "
                 f"nobody for {key.kind}s of its choice. Use gRPC for other applications."
             )

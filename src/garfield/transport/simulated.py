@@ -23,7 +23,7 @@ from zlib import crc32
 
 from greenlet import getcurrent, greenlet
 
-from garfield.core.errors import Deadlock, GarfieldError
+from garfield.core.errors import Deadlock, RunError
 from garfield.core.silence import Reason, Silence
 from garfield.kernels.finite import all_finite
 from garfield.transport.collector import ReplyCollector
@@ -176,7 +176,7 @@ class SimulatedTransport:
 
     def serve(self, answerer: Answerer) -> None:
         if self._answerer is not None:
-            raise GarfieldError(f"{self.name} is serving already. One transport has one outbox.")
+            raise RunError(f"{self.name} is serving already. One transport has one outbox.")
         self._answerer = answerer
         self.simulation._serving[self.name] = self
         answerer.watch(lambda: self.simulation._published(self.name))
@@ -191,7 +191,7 @@ class SimulatedTransport:
         ask = list(collector.open)
         while not collector.done:
             if self._closed:
-                raise GarfieldError(f"The transport of {self.name} is closed.")
+                raise RunError(f"The transport of {self.name} is closed.")
             for peer in sorted(ask, key=lambda peer: self._turn(peer, key)):
                 self._ask(peer, key, collector, slow)
                 if collector.enough:

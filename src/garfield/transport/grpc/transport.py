@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from garfield.core.errors import ConfigError, GarfieldError
+from garfield.core.errors import ConfigError, RunError
 from garfield.core.silence import Reason, Silence
 from garfield.transport import identity
 from garfield.transport.collector import ReplyCollector
@@ -79,7 +79,7 @@ class GrpcTransport:
     def address(self) -> str:
         """Where this node listens, for its peers to know."""
         if self._address is None:
-            raise GarfieldError(f"{self.name} has no address yet. Call serve() first.")
+            raise RunError(f"{self.name} has no address yet. Call serve() first.")
         return self._address
 
     @property
@@ -100,7 +100,7 @@ class GrpcTransport:
     def serve(self, answerer: Answerer) -> None:
         """Start answering peers. Once."""
         if self._polls is not None:
-            raise GarfieldError(f"{self.name} is serving already. One transport has one outbox.")
+            raise RunError(f"{self.name} is serving already. One transport has one outbox.")
         self._address = self._loop.run(self._serve(answerer))
 
     def pull(
