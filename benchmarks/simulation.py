@@ -21,8 +21,8 @@ from rich.table import Table
 from benchmarks.tables import QUIET
 from benchmarks.timing import _others_s
 from benchmarks.workers import Worker, byzfl_python
+from garfield.apps.settings import Settings
 from garfield.core.errors import MissingDependency
-from garfield.launch.settings import Settings
 
 QUESTION = "How fast is simulated training beside ByzFL's?"
 N, F, BATCH = 20, 3, 32
@@ -86,7 +86,7 @@ def _ours(n: int, rule: str, steps: int) -> list[float]:
     keep_heap()  # as `garfield train --simulate` does
     torch.set_num_threads(1)  # gradients are computed side by side instead
     set_threads(cores)
-    settings = Settings(
+    settings = Settings.of(
         model="mnist_cnn", data="fashion-small", workers=n, byzantine_workers=F, batch=BATCH,
         gar=rule, worker_attack=ATTACK, steps=steps + 2, evaluate_every=0, simulate=True,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from garfield.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from garfield.transport.grpc.transport import GrpcTransport
-    from garfield.transport.identity import Peer
+    from garfield.transport.identity import PeerAddress
 
 LinkKind = Literal["memory", "tcp", "tls"]
 LONGEST_NAME = 100  # a unix socket's path may have 107 bytes
@@ -31,9 +31,9 @@ class Link:
     directory: Path
 
     def transport(
-        self, name: str, peers: Mapping[str, Peer], make: Callable[..., GrpcTransport]
+        self, name: str, peers: Mapping[str, PeerAddress], make: Callable[..., GrpcTransport]
     ) -> GrpcTransport:
-        """Make a node's transport to its peers, of the class that `make` is."""
+        """Make a node's transport to its peers by `make`: `connect.grpc_transport`, or alike."""
         if self.kind == "memory":
             here = f"unix:{self.directory / name}"
             return make(name, peers, listen=here, same_host=self.directory / "vectors")
