@@ -18,7 +18,7 @@ from garfield.apps.options import Options
 from garfield.core.errors import ConfigError
 from garfield.core.registry import Registry
 from garfield.gars import Explained, Rule
-from garfield.nodes.server import Rows, Server
+from garfield.nodes.server import ReceivedRows, Server
 from garfield.nodes.worker import Worker
 
 APPS: Registry[App] = Registry("an application")
@@ -76,7 +76,7 @@ class Run:
     """Who was trusted with the last gradient."""
     aggregation_s: float = field(default=0.0, init=False)
 
-    def join_gradients(self, gradients: Rows, mask: Any = None) -> Any:
+    def join_gradients(self, gradients: ReceivedRows, mask: Any = None) -> Any:
         """The workers' gradients, by the run's rule; `mask` is true where a value arrived."""
         started = time.perf_counter()
         found = self.gar(gradients, self.numbers.f_w, mask=mask, explain=True)
@@ -84,7 +84,7 @@ class Run:
         self.explained = replace(found, vector=_NOTHING)  # the vector itself would live on for long
         return found.vector
 
-    def join_models(self, models: Rows) -> Any:
+    def join_models(self, models: ReceivedRows) -> Any:
         """The servers' models, by the run's rule for models."""
         started = time.perf_counter()
         model = self.model_gar(gradients=models, f=self.numbers.f_ps)

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from garfield.adapters.feeding import Batches
+from garfield.adapters.user_data import BatchesByStep
 from garfield.apps.app import Numbers, Run, app
 from garfield.apps.options import Options
 from garfield.coding import Code, Decoded, make_code
@@ -73,7 +73,7 @@ class DracoWorker(Worker):
     def __init__(
         self,
         model: Any,
-        data: Sequence[Batches],
+        data: Sequence[BatchesByStep],
         *,
         place: int,
         code: Code,
