@@ -23,9 +23,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from garfield.apps.settings import Settings
 from garfield.core.files import write_json
 from garfield.gars import GARS
-from garfield.launch.settings import Settings
 
 QUESTION = "How much accuracy does robustness cost while nobody lies?"
 MODELS = {"fashion": "mnist_cnn", "mnist": "mnist_cnn", "cifar10": "cifarnet"}
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     found = {}
     for data in options.accuracy_data:
         steps = options.accuracy_steps or (30 if options.quick else STEPS[data])
-        common = Settings(
+        common = Settings.of(
             data=data, data_dir=options.accuracy_data_dir, model=MODELS[data], workers=N_W,
             steps=steps, evaluate_every=0, simulate=True,
         )  # fmt: skip
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         lines = [(one, _mean(one, common, options, console)) for one in chosen]
         console.print(_table(data, common, options.accuracy_seeds, base, lines))
         found[data] = {
-            "steps": steps, "n_w": N_W, "n_ps": N_PS, "batch": common.batch,
+            "steps": steps, "n_w": N_W, "n_ps": N_PS, "batch": common.learning.batch,
             "seeds": options.accuracy_seeds, "vanilla": base,
             "settings": [{**asdict(one), "accuracy": value} for one, value in lines],
         }  # fmt: skip
@@ -101,18 +101,18 @@ def _chosen(options: argparse.Namespace, few: bool) -> Iterator[Setting]:
 def _mean(one: Setting, common: Settings, options: argparse.Namespace, console: Console) -> float:
     """Accuracy over the seeds."""
     settings = one.settings(common)
-    with console.status(f"{common.data}: {one.app}, {one.rule}, f = {one.f}"):
+    with console.status(f"{common.samples.data}: {one.app}, {one.rule}, f = {one.f}"):
         return statistics.fmean(
-            _accuracy(replace(settings, seed=seed), options.fresh)
-            for seed in options.accuracy_seeds
+            _accuracy(settings.updated(seed=seed), options.fresh) for seed in options.accuracy_seeds
         )
 
 
 def _accuracy(settings: Settings, fresh: bool) -> float:
-    usual = asdict(Settings())
-    what = {k: v for k, v in asdict(settings).items() if k != "data_dir" and v != usual[k]}
+    usual = Settings().values()
+    what = {k: v for k, v in settings.values().items() if k != "data_dir" and v != usual.get(k)}
     digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
-    path = KEPT / f"{settings.data}-{settings.app}-{settings.gar}-{digest}.json"
+    rule = settings.aggregation.gar
+    path = KEPT / f"{settings.samples.data}-{settings.app}-{rule}-{digest}.json"
     if path.exists() and not fresh:
         return float(json.loads(path.read_text())["accuracy"])
     accuracy = _trained(settings)
@@ -143,8 +143,9 @@ def _table(
 ) -> Table:
     """Points lost to vanilla: a line per application and rule, a column per f."""
     title = (
-        f"[bold]{data}, {common.model}[/]: {common.steps} steps, {N_W} honest workers, batch "
-        f"{common.batch}, {len(seeds)} seed(s)\nvanilla: {base:.2%} right; below, points lost to it"
+        f"[bold]{data}, {common.learning.model}[/]: {common.steps} steps, {N_W} honest workers, "
+        f"batch {common.learning.batch}, {len(seeds)} seed(s)\n"
+        f"vanilla: {base:.2%} right; below, points lost to it"
     )
     table = Table("application", "rule", title=title, title_justify="left", box=box.SIMPLE_HEAD)
     told = sorted({one.f for one, _ in lines})

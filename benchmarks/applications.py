@@ -16,17 +16,18 @@ import argparse
 import json
 import os
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from benchmarks.applications_table import draw, legend, table
-from garfield.apps import APPS
+from garfield.apps import APPLICATIONS
+from garfield.apps.application import Peers, SeveralServers
+from garfield.apps.groups import NONE
+from garfield.apps.settings import Settings
 from garfield.core.errors import GarfieldError, MissingDependency
-from garfield.core.files import write_json
-from garfield.launch.settings import NONE, Settings
+from garfield.core.files import as_json, write_json
 
 QUESTION = "Which application learns under which attack, and what does it cost?"
 ATTACKS = (NONE, "reverse", "random", "little-is-enough")
@@ -47,7 +48,7 @@ GATHER_EVERY = 5
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--apps", nargs="+", choices=[*APPS], help="applications (all)")
+    group.add_argument("--apps", nargs="+", choices=[*APPLICATIONS], help="applications (all)")
     group.add_argument("--steps", type=int, default=150, help="of each simulated run (150)")
     group.add_argument("--real-steps", type=int, default=40, help="of real processes (40)")
     group.add_argument("--again", action="store_true", help="forget the cells that are kept")
@@ -59,9 +60,9 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     base, steps, real_steps = BASE, options.steps, options.real_steps
     if options.quick:
         base, steps, real_steps = BASE.updated(**QUICK), 50, 20
-    target, liars = TARGETS[base.model], (WORKERS, LYING_WORKERS, SERVERS, LYING_SERVERS)
+    target, liars = TARGETS[base.learning.model], (WORKERS, LYING_WORKERS, SERVERS, LYING_SERVERS)
     console.print(legend(*liars, target), highlight=False)
-    names = options.apps or sorted(APPS, key=lambda name: name != "vanilla")
+    names = options.apps or sorted(APPLICATIONS, key=lambda name: name != "vanilla")
     lines: dict[str, dict[str, Any]] = {app: {} for app in names}
     for app, cells in lines.items():
         for attack in ATTACKS:
@@ -79,18 +80,19 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         console.print(f"Picture: {draw(lines, ATTACKS, RESULTS / 'applications.png')}")
     except MissingDependency as missing:
         console.print(str(missing))
-    return {"base": asdict(base), "target": target, "applications": lines}
+    return {"base": base.values(), "target": target, "applications": lines}
 
 
 def settings_of(app: str, attack: str, base: Settings = BASE) -> Settings:
     """The same run for every application, as far as it can be the same."""
     changes: dict[str, Any] = {"app": app, "worker_attack": attack}
-    if APPS[app].several_servers and not APPS[app].peers:
+    application = APPLICATIONS[app]
+    if isinstance(application, SeveralServers) and not isinstance(application, Peers):
         changes |= {"servers": SERVERS, "byzantine_servers": LYING_SERVERS, "server_attack": attack}
     if app == "draco":
         changes["redundancy"] = 9
     if app == "liubei":
-        plain = {"momentum": 0.0, "learning_rate": PLAIN[base.model]}
+        plain = {"momentum": 0.0, "learning_rate": PLAIN[base.learning.model]}
         changes |= {**plain, "gather_every": GATHER_EVERY}
     return base.updated(**changes)
 
@@ -104,18 +106,19 @@ class Kept:
 
     def cell(self, kind: str, settings: Settings, make: Any) -> dict[str, Any]:
         """What `make(settings)` found, now or before."""
-        name = f"{kind}-{settings.model}-{settings.app}-{settings.worker_attack}.json"
+        attack = settings.faults.worker_attack
+        name = f"{kind}-{settings.learning.model}-{settings.app}-{attack}.json"
         path = self._directory / name
-        used = asdict(settings)
+        used = json.loads(as_json(settings.values()))  # as it was read back
         if path.exists() and not self._again:
             before = json.loads(path.read_text())
             if before["settings"] == used:
                 return dict(before["found"])
         began = time.perf_counter()
-        with self._console.status(f"{settings.app}, {settings.worker_attack} ({kind})"):
+        with self._console.status(f"{settings.app}, {attack} ({kind})"):
             found: dict[str, Any] = make(settings)
         took = time.perf_counter() - began
-        self._console.print(f"{settings.app}, {settings.worker_attack} ({kind}): {took:.0f} s")
+        self._console.print(f"{settings.app}, {attack} ({kind}): {took:.0f} s")
         write_json(path, {"settings": used, "found": found})
         return found
 
@@ -123,7 +126,7 @@ class Kept:
 def simulated(settings: Settings) -> dict[str, Any]:
     """Accuracy, its curve, and bytes, on a virtual clock."""
     from garfield.launch.simulate import simulate
-    from garfield.runs.threads import use_threads
+    from garfield.runs.process import use_threads
 
     use_threads(1, settings.frameworks)
     events: list[Any] = []

@@ -1,12 +1,12 @@
-"""DRACO's encoder and decoders, beside the slides' Tables 5 and 6.
+"""DRACO's encoder and decoders, beside Tables 5 and 6 of Chen et al., ICML 2018.
 
-The slides' setting: n = 45 workers, f = 5 of them (11.1 %) reverse their gradients, ResNet-152
+Their setting: n = 45 workers, f = 5 of them (11.1 %) reverse their gradients, ResNet-152
 and VGG-19. The repetition code takes r = 15 here, the least that is 2 f + 1 or more and divides
 45; the cyclic code r = 11. One worker's encoding is measured at full size. The rows of all
 workers do not fit in memory at full size (43 GB for ResNet-152 and the cyclic code), so decoding
 is measured on as many columns as do fit, and scaled up: that it is linear in d is shown by the
-time for half of the columns. The slides' figures are of other machines (45 of them), so only
-what stands in one row or column of theirs compares: coded decoding against the geometric median.
+time for half of the columns. The published figures are of other machines (45 of them), so only
+what stands in one row or column of them compares: coded decoding against the geometric median.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUESTION = "What do DRACO's codes cost, in time and bytes, against a robust rule
 MODELS = {"ResNet-152": 60_192_808, "VGG-19": 143_667_240}
 N, F = 45, 5
 REDUNDANCY = {"repetition": 15, "cyclic": 11}
-SLIDES = {  # encode and decode in s, under reversed gradients
+PUBLISHED = {  # encode and decode in s, under reversed gradients
     ("ResNet-152", "repetition"): (0.29, 7.54),
     ("ResNet-152", "cyclic"): (5.95, 6.65),
     ("ResNet-152", "geometric-median"): (0.0, 161.29),
@@ -47,15 +47,15 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     models = {"ResNet-152 / 100": 601_928} if options.quick else MODELS
     decoding = {name: _decoding(name, room) for name in (*REDUNDANCY, "geometric-median")}
     table = Table(title=_title(decoding), title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("model", "by", "row MB", "encode s", "decode s", "half/whole", "slides: encode",
-                    "decode"):  # fmt: skip
+    headings = ("model", "by", "row MB", "encode s", "decode s", "half/whole")
+    for heading in (*headings, "published: encode", "decode"):
         table.add_column(heading, justify="left" if heading in ("model", "by") else "right")
     lines = []
     for model, d in models.items():
         for by, (columns, whole_s, half_s) in decoding.items():
             encode_s = _encode_s(by, d) if by in REDUNDANCY else 0.0
             decode_s = whole_s * d / columns
-            told = SLIDES.get((model, by))
+            told = PUBLISHED.get((model, by))
             table.add_row(
                 model, by, f"{_row_bytes(by, d) / 1e6:.0f}", f"{encode_s:.2f}", f"{decode_s:.2f}",
                 f"{half_s / whole_s:.2f}", *(f"{t:g}" if told else "–" for t in told or (0, 0)),
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
             lines.append({
                 "model": model, "d": d, "by": by, "encode_s": encode_s, "decode_s": decode_s,
                 "row_bytes": _row_bytes(by, d), "measured_columns": columns,
-                "measured_s": whole_s, "half_s": half_s, "slides_s": told,
+                "measured_s": whole_s, "half_s": half_s, "published_s": told,
             })  # fmt: skip
     console.print(table)
     return {"n": N, "f": F, "redundancy": REDUNDANCY, "lines": lines}

@@ -1,6 +1,9 @@
-"""LiuBei's accuracy as more and more of its workers lie, as in the lecture's last figure.
+"""LiuBei's accuracy as more and more of its workers lie, as the authors' last figure shows it.
 
-20 workers, 4 servers of which 1 lies; f_w workers are declared and lie. The lecture saw
+El Mhamdi, Guerraoui, Guirguis: "Fast Machine Learning with Byzantine Workers and Servers", 2019,
+as shown in their lecture on robust distributed learning, EPFL.
+
+20 workers, 4 servers of which 1 lies; f_w workers are declared and lie. They saw
 severe degradation from 20 % on, and 40 points lost at 8 of 20. From simulation: the same
 numbers in every run.
 """
@@ -16,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.applications import PLAIN, QUICK, RESULTS, Kept, simulated
+from garfield.apps.settings import Settings
 from garfield.core.errors import MissingDependency
-from garfield.launch.settings import Settings
 from garfield.report.drawing import matplotlib
 
 QUESTION = "How does LiuBei's accuracy fall as more workers lie?"
@@ -38,7 +41,7 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Print accuracy over f_w for each attack, draw it; all numbers are returned."""
     kept = Kept(RESULTS / "liubei", options.liubei_again, console)
     base = BASE.updated(**QUICK, steps=50) if options.quick else BASE
-    base = base.updated(learning_rate=PLAIN[base.model])
+    base = base.updated(learning_rate=PLAIN[base.learning.model])
     curves: dict[str, dict[int, Any]] = {attack: {} for attack in ATTACKS}
     for attack, curve in curves.items():
         for liars in LIARS:

@@ -125,8 +125,8 @@ def _table(lines: list[dict[str, Any]], options: argparse.Namespace) -> Table:
 
 def _overhead(options: argparse.Namespace, console: Console) -> dict[str, dict[str, float]]:
     """What each rule adds to a step of real processes, within the same run."""
+    from garfield.apps.settings import Settings
     from garfield.launch.processes import run_processes
-    from garfield.launch.settings import Settings
 
     base = Settings().updated(
         model="mnist_cnn", workers=19, steps=10 if options.quick else 40, evaluate_every=0

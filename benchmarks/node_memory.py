@@ -25,16 +25,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from garfield.launch.links import Kind
+from garfield.apps.settings import Settings
+from garfield.launch.links import LinkKind
 from garfield.launch.node import NodeOptions
 from garfield.launch.processes import Processes
-from garfield.launch.settings import Settings
 from garfield.models import MODELS
 
 QUESTION = "How much memory does a node take beyond plain training?"
 MORE = 3  # vectors beyond the q that it pulls
 PAUSE_S = 0.005
-KINDS: tuple[Kind, ...] = ("memory", "tcp")
+KINDS: tuple[LinkKind, ...] = ("memory", "tcp")
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
@@ -80,7 +80,7 @@ def _table(model: str, vector: int) -> Table:
 
 def _settings(app: str, model: str, options: argparse.Namespace) -> Settings:
     servers = {"servers": 3, "f_servers": 1} if app in ("msmw", "crash-tolerant") else {}
-    return Settings(
+    return Settings.of(
         app=app, model=model, data="cifar10", data_dir=options.memory_data_dir, batch=2,
         workers=options.memory_workers, f_workers=1, steps=8, learning_rate=0.001,
         evaluate_every=0, test_images=2, timeout_s=60.0, give_up_s=300.0, **servers,
@@ -90,13 +90,13 @@ def _settings(app: str, model: str, options: argparse.Namespace) -> Settings:
 def _pulls(settings: Settings) -> dict[str, int]:
     """How many vectors a node of each role has pulled at once, at most."""
     numbers = settings.numbers
-    models = numbers.q_ps if settings.application.several_servers else 1
-    if settings.application.peers:
+    models = numbers.q_ps
+    if settings.server_names == settings.worker_names:
         return {"node": numbers.q_w + numbers.q_ps}
     return {"server": numbers.q_w + (models if settings.app == "msmw" else 0), "worker": models}
 
 
-def _peaks(settings: Settings, by: Kind) -> dict[str, int]:
+def _peaks(settings: Settings, by: LinkKind) -> dict[str, int]:
     with Processes(settings, NodeOptions(threads=1), by=by) as nodes:
         nodes.start()
         with _watched(nodes.pids) as peaks:
@@ -129,14 +129,14 @@ def _train(settings: Settings, pipe: Connection) -> None:
     from garfield.models import build
 
     torch.set_num_threads(1)
-    data = dataset(settings.data, settings.data_dir)
+    data = dataset(settings.samples.data, settings.samples.data_dir)
     assert data.pixels("test").any()  # as who evaluates must have them at hand
-    module = build(settings.model, classes=len(data.classes), seed=settings.seed)
-    sgd = torch.optim.SGD(module.parameters(), lr=settings.learning_rate, momentum=0.9)
+    module = build(settings.learning.model, classes=len(data.classes), seed=settings.seed)
+    sgd = torch.optim.SGD(module.parameters(), lr=settings.learning.learning_rate, momentum=0.9)
     pipe.send_bytes(b"ready")
     pipe.recv_bytes()
     for step in range(settings.steps):
-        part = slice(step * settings.batch, (step + 1) * settings.batch)
+        part = slice(step * settings.learning.batch, (step + 1) * settings.learning.batch)
         images = torch.from_numpy(data.images("train", part))
         sgd.zero_grad()
         cross_entropy(module(images), torch.from_numpy(data.labels("train")[part])).backward()

@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.throughput import Contender
+from garfield.apps.settings import Settings
 from garfield.core.errors import MissingDependency
-from garfield.launch.settings import Settings
 
 QUESTION = "How does throughput scale with n_w, f_w and f_ps?"
 RESULTS = Path(__file__).parents[1] / "results"
@@ -49,7 +49,9 @@ class Point:
     def vanilla(self) -> Settings:
         """With as many workers."""
         base = self.settings
-        return _settings("vanilla", base.model, base.workers, base.steps, base.data_dir)
+        return _settings(
+            "vanilla", base.learning.model, base.nodes.workers, base.steps, base.samples.data_dir
+        )
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
@@ -103,7 +105,7 @@ def _settings(
 ) -> Settings:
     robust = app in ("ssmw", "msmw", "decentralized")
     several = {"servers": 3, "f_servers": 1} if app in ("msmw", "crash-tolerant") else {}
-    return Settings(
+    return Settings.of(
         app=app, model=model, data=DATA[model], data_dir=data_dir, workers=n, steps=steps,
         f_workers=f_w if robust else 0, learning_rate=0.01, evaluate_every=0, test_images=500,
         **{**several, **servers},
@@ -123,7 +125,9 @@ def _take_turns(contenders: dict[Settings, Contender], rounds: int, console: Con
         order.shuffle(turns)
         for done, contender in enumerate(turns):
             s = contender.settings
-            where = f"{s.app}, {s.model}, {s.workers} workers, {s.servers} servers"
+            where = (
+                f"{s.app}, {s.learning.model}, {s.nodes.workers} workers, {s.nodes.servers} servers"
+            )
             with console.status(f"round {number + 1}, {done + 1} of {len(turns)}: {where}"):
                 contender.run(WARM_UP)
 
@@ -132,9 +136,10 @@ def _result(point: Point, contenders: dict[Settings, Contender]) -> dict[str, An
     mine, vanilla = contenders[point.settings], contenders[point.vanilla]
     s = point.settings
     return {
-        "figure": point.figure, "app": point.line, "x": point.x, "n_w": s.workers,
-        "f_w": s.numbers.f_w, "n_ps": s.numbers.n_ps, "f_ps": s.numbers.f_ps, "model": s.model,
-        "updates_per_s": 1 / mine.step_s, "batches_per_s": s.workers / mine.step_s,
+        "figure": point.figure, "app": point.line, "x": point.x, "n_w": s.nodes.workers,
+        "f_w": s.numbers.f_w, "n_ps": s.numbers.n_ps, "f_ps": s.numbers.f_ps,
+        "model": s.learning.model,
+        "updates_per_s": 1 / mine.step_s, "batches_per_s": s.nodes.workers / mine.step_s,
         "communication_s": mine.breakdown["communication_s"],
         "ratio_to_vanilla": mine.step_s / vanilla.step_s,
     }  # fmt: skip
@@ -163,7 +168,7 @@ def _table(figure: str, points: Sequence[Point], contenders: dict[Settings, Cont
 
 
 def _range(points: Sequence[Point]) -> str:
-    return ", ".join(map(str, sorted({point.settings.workers for point in points})))
+    return ", ".join(map(str, sorted({point.settings.nodes.workers for point in points})))
 
 
 def _draw(figure: str, points: Sequence[Point], contenders: dict[Settings, Contender]) -> Path:

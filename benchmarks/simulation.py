@@ -21,8 +21,8 @@ from rich.table import Table
 from benchmarks.tables import QUIET
 from benchmarks.timing import _others_s
 from benchmarks.workers import Worker, byzfl_python
+from garfield.apps.settings import Settings
 from garfield.core.errors import MissingDependency
-from garfield.launch.settings import Settings
 
 QUESTION = "How fast is simulated training beside ByzFL's?"
 N, F, BATCH = 20, 3, 32
@@ -80,13 +80,13 @@ def _ours(n: int, rule: str, steps: int) -> list[float]:
 
     from garfield.kernels import set_threads
     from garfield.launch.simulate import simulate
-    from garfield.runs.heap import keep_heap
+    from garfield.runs.process import keep_heap
 
     cores = len(os.sched_getaffinity(0))
     keep_heap()  # as `garfield train --simulate` does
     torch.set_num_threads(1)  # gradients are computed side by side instead
     set_threads(cores)
-    settings = Settings(
+    settings = Settings.of(
         model="mnist_cnn", data="fashion-small", workers=n, byzantine_workers=F, batch=BATCH,
         gar=rule, worker_attack=ATTACK, steps=steps + 2, evaluate_every=0, simulate=True,
     )  # fmt: skip

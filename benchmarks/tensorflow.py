@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.throughput import Contender
-from garfield.launch.settings import Settings
+from garfield.apps.settings import Settings
 
 QUESTION = "what does a TensorFlow worker's conversion cost, and how fast is ssmw with it?"
 TARGET = 0.03
@@ -69,7 +69,7 @@ def _pace(options: argparse.Namespace, rounds: int, steps: int) -> dict[str, flo
 
 
 def _contender(options: argparse.Namespace, framework: str, steps: int) -> Contender:
-    settings = Settings(
+    settings = Settings.of(
         app="ssmw", framework=framework, model=options.tensorflow_model,
         data=options.tensorflow_data, data_dir=options.tensorflow_data_dir,
         workers=options.tensorflow_workers, f_workers=1, gar="median",

@@ -12,7 +12,7 @@ import argparse
 import os
 import random
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import mean
 from typing import Any
 
@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import ddp
+from garfield.apps.settings import Settings
 from garfield.core.events import Event
-from garfield.launch.links import Kind
+from garfield.launch.links import LinkKind
 from garfield.launch.node import NodeOptions
 from garfield.launch.processes import Processes
-from garfield.launch.settings import Settings
 
 QUESTION = "how much slower than DistributedDataParallel (gloo) is each application?"
 TARGETS = {"ssmw": 1.1, "msmw": 1.6, "decentralized": 2.0}
@@ -35,7 +35,7 @@ THESIS = {
 }  # fmt: skip
 """Slowdowns on CPUs in Figure 3.6."""
 PEERS = 6  # nodes without servers
-KINDS: tuple[Kind, ...] = ("memory", "tcp", "tls")
+KINDS: tuple[LinkKind, ...] = ("memory", "tcp", "tls")
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Contender:
     """An application over a link, and its fastest round."""
 
     app: str
-    by: Kind
+    by: LinkKind
     settings: Settings
     step_s: float = float("inf")
     breakdown: dict[str, float] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class _Record:
 
     def __init__(self, settings: Settings, warm_up: int) -> None:
         self._server, self._warm_up = settings.honest_servers[0], warm_up
-        self._computes_itself = settings.application.peers
+        self._computes_itself = self._server in settings.worker_names
         self._first: Event = {}
         self._last: Event = {}
         self._computing: dict[str, Event] = {}
@@ -143,7 +143,7 @@ def run(options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
             "servers": len(each.settings.server_names), "step_s": each.step_s,
             "ddp_step_s": fastest[len(each.settings.worker_names)],
             "slowdown": each.step_s / fastest[len(each.settings.worker_names)],
-            "breakdown": each.breakdown, "settings": asdict(each.settings),
+            "breakdown": each.breakdown, "settings": each.settings.values(),
         }
         for each in contenders
     ]  # fmt: skip
@@ -159,7 +159,7 @@ def _settings(options: argparse.Namespace, app: str, steps: int) -> Settings:
     robust = {} if app in ("vanilla", "crash-tolerant") else {"f_workers": 1}
     several = {"msmw": {"servers": 3, "f_servers": 1}, "crash-tolerant": {"servers": 3}}
     servers = several.get(app, {})
-    return Settings(app=app, workers=workers, **shared, **robust, **servers).check()
+    return Settings.of(app=app, workers=workers, **shared, **robust, **servers).check()
 
 
 def _table(contenders: list[Contender], ddp_s: dict[int, float], options: Any) -> Table:

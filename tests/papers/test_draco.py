@@ -8,21 +8,20 @@ pytest.importorskip("greenlet")
 
 import torch
 
-from garfield.apps.app import Numbers, Run
-from garfield.apps.draco import DracoServer, DracoWorker, draco
-from garfield.apps.options import Options
+from garfield.apps.application import Numbers, Run
+from garfield.apps.draco import DracoServer, DracoSettings, DracoWorker, draco
+from garfield.apps.settings import Settings
 from garfield.attacks import ATTACKS
 from garfield.coding import CODES, make_code
 from garfield.core.errors import BoundError, ConfigError, DecodingError
 from garfield.gars import GARS
 from garfield.launch.server_checkpoints import ServerCheckpoints
-from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
 from garfield.nodes.byzantine import BEHAVIOURS, LyingOutbox, Plan, parse_plan
 from garfield.nodes.outbox import Outbox
 from garfield.transport.simulated import Simulation
 
-SMALL = Settings(
+SMALL = Settings.of(
     app="draco", model="digits_mlp", data="digits", workers=6, f_workers=1, steps=5, batch=8,
     evaluate_every=0, timeout_s=1.0, simulate=True,
 )  # fmt: skip
@@ -181,8 +180,8 @@ def with_batch_norm(name, attack=None, *, steps=3, n=6):
     server = DracoServer(
         net, optimizer, transport=simulation.transport("server-0"), workers=workers, f_w=1
     )
-    options = Options(code=name)
-    run = Run(steps, Numbers(n, 1), GARS["average"], GARS["median"], options=options)
+    own = DracoSettings(code=name)
+    run = Run(steps, Numbers(n, 1), GARS["average"], GARS["median"], own)
     simulation.spawn(lambda: draco(server, run))
     for place, who in enumerate(workers):
         lies = attack is not None and place == 2

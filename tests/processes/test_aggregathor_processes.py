@@ -12,8 +12,8 @@ pytest.importorskip("torch")
 pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
+from garfield.apps.settings import Settings
 from garfield.launch.processes import Processes
-from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
 
 GARFIELD = Path(sys.executable).parent / "garfield"

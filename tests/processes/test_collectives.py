@@ -5,18 +5,18 @@ import psutil
 import pytest
 import torch
 
+from garfield.apps.settings import Settings
 from garfield.core.errors import ConfigError, GarfieldError, NodeFailed, UnknownName
 from garfield.core.silence import Reason, Silence
 from garfield.launch.node import NodeOptions
 from garfield.launch.processes import Fault, Processes
 from garfield.launch.server_checkpoints import ServerCheckpoints
-from garfield.launch.settings import Settings
 from garfield.nodes.outbox import Outbox
 from garfield.runs.checkpoints import Checkpoints
 from garfield.transport.collectives import CollectiveTransport
 from garfield.transport.contract import Key, first
 
-BASE = Settings(
+BASE = Settings.of(
     app="vanilla", model="digits_mlp", data="digits", workers=3, steps=12, evaluate_every=0,
     timeout_s=2.0, give_up_s=4.0, transport="gloo",
 )  # fmt: skip

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
-from garfield.launch.settings import Settings
+from garfield.apps.settings import Settings
 from garfield.launch.simulate import simulate
 
 GARFIELD = Path(sys.executable).parent / "garfield"
@@ -113,7 +113,7 @@ def test_nodes_started_by_hand_with_tls_end_at_the_model_of_the_simulation(start
     ]
     for node in nodes:
         ended(node)
-    server = simulate(Settings(**SETTINGS, code="cyclic", simulate=True), lambda event: None)
+    server = simulate(Settings.of(**SETTINGS, code="cyclic", simulate=True), lambda event: None)
     expected = np.empty(server["server-0"].model.size, np.float32)
     server["server-0"].model.read(expected)
     found = kept(tmp_path / "kept")

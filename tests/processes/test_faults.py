@@ -4,11 +4,11 @@ import os
 
 import pytest
 
+from garfield.apps.settings import Settings
 from garfield.core.errors import NodeFailed
 from garfield.launch.processes import Fault, Processes
-from garfield.launch.settings import Settings
 
-BASE = Settings(
+BASE = Settings.of(
     model="digits_mlp", data="digits", workers=7, steps=40, evaluate_every=0,
     timeout_s=1.0, give_up_s=15.0,
 )  # fmt: skip

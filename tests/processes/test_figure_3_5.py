@@ -7,15 +7,15 @@ servers' models learns as if nobody lied.
 
 import pytest
 
+from garfield.apps.settings import Settings
 from garfield.launch.processes import run_processes
-from garfield.launch.settings import Settings
 from tests.full_data import fashion
 
 pytest.importorskip("torch")
 pytest.importorskip("grpc")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # on two idle cores, two minutes in all
 
-BASE = Settings(
+BASE = Settings.of(
     model="mnist_cnn", data="fashion", workers=11, steps=100, batch=16, evaluate_every=0,
     timeout_s=60.0, give_up_s=120.0,
 )  # fmt: skip

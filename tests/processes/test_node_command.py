@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import invoke
+
 pytest.importorskip("torch")
 pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
@@ -131,28 +133,22 @@ def test_a_node_waits_for_the_others_and_ends_when_told_to(cluster):
     ],
 )
 def test_a_cluster_file_with_mistakes_is_refused(cluster, old, new, message):
-    from typer.testing import CliRunner
-
-    from garfield.cli.app import app
 
     cluster.path.write_text(cluster.path.read_text().replace(old, new))
     words = ["node", "--cluster", str(cluster.path), "--name", "worker-0"]
-    done = CliRunner().invoke(app, words)
+    done = invoke(words)
     assert done.exit_code == 2
     assert message in done.stderr
 
 
 def test_missing_data_are_named_with_the_way_to_get_them_and_nothing_is_written(cluster):
-    from typer.testing import CliRunner
-
-    from garfield.cli.app import app
 
     text = cluster.path.read_text().replace('tls = "certs"\n', "")
     text = text.replace('"digits_mlp"', '"mnist_cnn"')
     cluster.path.write_text(text.replace('"digits"', '"mnist"\ndata-dir = "/nowhere"'))
     kept = cluster.path.parent / "kept"
     words = ["node", "--cluster", str(cluster.path), "--name", "worker-0", "--out", str(kept)]
-    done = CliRunner().invoke(app, words)
+    done = invoke(words)
     assert done.exit_code == 2
     assert "garfield data fetch mnist" in done.stderr
     assert not kept.exists()
@@ -170,9 +166,7 @@ def test_two_nodes_at_one_address_are_refused(cluster):
 
 
 def test_a_certificate_of_another_role_or_name_is_refused_and_nothing_is_written(cluster):
-    from typer.testing import CliRunner
 
-    from garfield.cli.app import app
     from garfield.transport.certs import make
 
     certs = cluster.path.parent / "certs"
@@ -184,48 +178,42 @@ def test_a_certificate_of_another_role_or_name_is_refused_and_nothing_is_written
         ("worker-2", "worker-2.pem is the certificate of worker-1"),
     ):
         words = ["node", "--cluster", str(cluster.path), "--name", name]
-        done = CliRunner().invoke(app, [*words, "--out", str(certs.parent / "kept")])
+        done = invoke([*words, "--out", str(certs.parent / "kept")])
         assert done.exit_code == 2
         assert message in done.stderr
         assert not (certs.parent / "kept").exists()
 
 
 def test_a_node_that_joins_later_gets_its_certificate_from_the_same_authority(cluster):
-    from typer.testing import CliRunner
-
-    from garfield.cli.app import app
 
     make_certs(cluster)
     certs = cluster.path.parent / "certs"
     before = {path.name: path.read_bytes() for path in certs.iterdir()}
     text = cluster.path.read_text().replace("workers = 3", "workers = 4")
     cluster.path.write_text(text + '\nworker-3 = "127.0.0.1:1"\n')
-    done = CliRunner().invoke(app, ["certs", "--cluster", str(cluster.path), "--add"])
+    done = invoke(["certs", "--cluster", str(cluster.path), "--add"])
     assert done.exit_code == 0, done.output
     assert "for worker-3." in done.stdout
     after = {path.name: path.read_bytes() for path in certs.iterdir()}
     assert set(after) - set(before) == {"worker-3.pem", "worker-3.key"}
     assert before.items() <= after.items()
     words = ["certs", "--out", str(certs), "--names", "worker-3", "--add"]
-    assert "has " in CliRunner().invoke(app, words).stderr
-    again = CliRunner().invoke(app, ["certs", "--cluster", str(cluster.path)])
+    assert "has " in invoke(words).stderr
+    again = invoke(["certs", "--cluster", str(cluster.path)])
     assert "garfield certs --add" in again.stderr
 
 
 def test_wrong_names_and_certificates_are_refused(cluster):
-    from typer.testing import CliRunner
-
-    from garfield.cli.app import app
 
     def node(name):
-        return CliRunner().invoke(app, ["node", "--cluster", str(cluster.path), "--name", name])
+        return invoke(["node", "--cluster", str(cluster.path), "--name", name])
 
     assert "worker-9 is not a node of this cluster" in node("worker-9").stderr
     missing = node("worker-0")
     assert missing.exit_code == 2
     assert "worker-0.pem" in missing.stderr or "ca.pem" in missing.stderr
     certs = ["certs", "--out", str(cluster.path.parent / "certs"), "--names", "worker-0,server-0"]
-    assert CliRunner().invoke(app, certs).exit_code == 0
+    assert invoke(certs).exit_code == 0
     text = cluster.path.read_text().replace('app = "ssmw"', 'app = "decentralized"')
     text = text.replace("worker-", "node-").replace("server-0", "spare-0")
     cluster.path.write_text("\n".join(row for row in text.splitlines() if "spare" not in row))

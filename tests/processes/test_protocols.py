@@ -2,13 +2,13 @@
 
 import pytest
 
+from garfield.apps.settings import Settings
 from garfield.launch.processes import Fault, Processes
-from garfield.launch.settings import Settings
 from garfield.launch.training import roster_of
 from garfield.report.run_history import read_history
 from garfield.report.summary import summarise
 
-BASE = Settings(
+BASE = Settings.of(
     model="digits_mlp", data="digits", steps=40, evaluate_every=0, timeout_s=5.0, give_up_s=60.0
 )
 

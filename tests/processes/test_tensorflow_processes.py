@@ -13,8 +13,8 @@ pytest.importorskip("torch")
 pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
+from garfield.apps.settings import Settings
 from garfield.launch.processes import Processes
-from garfield.launch.settings import Settings
 
 GARFIELD = Path(sys.executable).parent / "garfield"
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("0[123]-*/train_keras.py"))
@@ -54,7 +54,7 @@ def test_a_run_learns_although_one_lies_goes_on_and_is_quiet(tmp_path, framework
 
 @pytest.mark.slow
 def test_several_servers_over_tls():
-    settings = Settings(
+    settings = Settings.of(
         app="msmw", model="digits_mlp", data="digits", framework="torch,tensorflow", workers=3,
         servers=3, steps=8, batch=8, gar="median", f_workers=1, f_servers=1,
         timeout_s=60.0, give_up_s=120.0, evaluate_every=0,
@@ -84,7 +84,7 @@ BOTH = {**LIARS, "byzantine_servers": 1, "server_attack": "random"}
     ],
 )
 def test_the_other_applications_learn_although_some_lie(app, more):
-    settings = Settings(
+    settings = Settings.of(
         model="digits_mlp", data="digits", framework="tensorflow", steps=25, batch=16,
         timeout_s=60.0, give_up_s=120.0, evaluate_every=0,
     ).updated(app=app, **more)  # fmt: skip

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from garfield.launch.settings import Settings
+from garfield.apps.settings import Settings
 from garfield.launch.simulate import simulate
 
 DIGITS = Settings().updated(

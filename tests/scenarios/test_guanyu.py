@@ -2,17 +2,17 @@
 
 import pytest
 
+from garfield.apps.settings import Settings
 from garfield.core.errors import BoundError, ConfigError
 from garfield.launch.server_checkpoints import ServerCheckpoints
-from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
 from tests.network_record import recorded
 
-LECTURE = Settings().updated(
+PUBLISHED = Settings().updated(
     app="guanyu", model="digits_mlp", data="digits", workers=18, byzantine_workers=5, servers=6,
     byzantine_servers=1, steps=40, evaluate_every=0, timeout_s=1.0, give_up_s=5.0,
 )  # fmt: skip
-SMALL = LECTURE.updated(workers=9, byzantine_workers=2, steps=6)
+SMALL = PUBLISHED.updated(workers=9, byzantine_workers=2, steps=6)
 LEARNT = 0.85  # chance is 0.1
 
 
@@ -29,29 +29,29 @@ def run(settings):
      ("silence", "silence")],
     ids=["corrupted gradients", "corrupted models", "equivocation", "silence"],
 )  # fmt: skip
-def test_the_lecture_s_5_of_18_workers_and_1_of_6_servers_do_not_keep_it_from_learning(
+def test_the_authors_5_of_18_workers_and_1_of_6_servers_do_not_keep_it_from_learning(
     gradients, models
 ):
-    events = run(LECTURE.updated(worker_attack=gradients, server_attack=models))
+    events = run(PUBLISHED.updated(worker_attack=gradients, server_attack=models))
     assert events[-1]["step"] == 40
     assert events[-1]["accuracy"] > LEARNT
     heard = {
-        name for event in events for name in LECTURE.worker_names if name not in event["silent"]
+        name for event in events for name in PUBLISHED.worker_names if name not in event["silent"]
     }
-    lying = {name for name in LECTURE.liars if name.startswith("worker")}
+    lying = {name for name in PUBLISHED.liars if name.startswith("worker")}
     assert heard.issuperset(lying) or gradients == "silence"  # the liars were in the quorums
 
 
 def test_one_server_more_than_a_third_lying_is_refused_before_anything_starts():
     with pytest.raises(BoundError, match=r"needs n >= 6 servers \(3f \+ 3\) .* f=1 .*, got n=5"):
-        LECTURE.updated(servers=5).check()
+        PUBLISHED.updated(servers=5).check()
     with pytest.raises(BoundError, match=r"needs n >= 21 workers"):
-        LECTURE.updated(byzantine_workers=6).check()
+        PUBLISHED.updated(byzantine_workers=6).check()
 
 
 @pytest.mark.parametrize(("quorum", "fine"), [(12, False), (13, True), (14, False)])
 def test_quorums_of_gradients_lie_between_2f_plus_3_and_n_minus_f(quorum, fine):
-    settings = LECTURE.updated(gradient_quorum=quorum)
+    settings = PUBLISHED.updated(gradient_quorum=quorum)
     if fine:
         assert settings.check().numbers.q_w == quorum
     else:
@@ -76,22 +76,24 @@ def test_a_step_has_three_rounds_and_waits_for_n_minus_f_in_each(monkeypatch):
 
 
 def test_the_learning_rate_falls_unless_the_user_says_by_how_much():
-    assert LECTURE.learning_rate_decay > 0
-    assert LECTURE.updated(learning_rate_decay=0.5).check().training.rate(2) == pytest.approx(0.025)
+    assert PUBLISHED.learning.learning_rate_decay > 0
+    assert PUBLISHED.updated(learning_rate_decay=0.5).check().learning.rate(2) == pytest.approx(
+        0.025
+    )
     with pytest.raises(ConfigError, match="decreasing learning rate"):
-        LECTURE.updated(learning_rate_decay=0.0).check()
+        PUBLISHED.updated(learning_rate_decay=0.0).check()
 
 
 def test_it_is_asynchronous_by_itself_and_cannot_be_otherwise():
-    assert not LECTURE.numbers.synchronous
+    assert not PUBLISHED.numbers.synchronous
     with pytest.raises(ConfigError, match="Choose msmw"):
-        LECTURE.updated(asynchronous=False).check()
+        PUBLISHED.updated(asynchronous=False).check()
 
 
 @pytest.mark.parametrize("rules", [{"gar": "median"}, {"model_gar": "trimmed-mean"}])
 def test_its_rules_are_part_of_it(rules):
     with pytest.raises(ConfigError, match="Choose msmw for other rules"):
-        LECTURE.updated(**rules).check()
+        PUBLISHED.updated(**rules).check()
 
 
 def test_a_run_that_was_interrupted_goes_on_and_learns(tmp_path):
@@ -116,7 +118,7 @@ def test_a_run_that_was_interrupted_goes_on_and_learns(tmp_path):
 
 
 def test_defaults_of_an_application_come_with_it_and_go_with_it():
-    back = LECTURE.updated(app="msmw")
-    assert (back.asynchronous, back.learning_rate_decay) == (False, 0.0)
-    own = Settings(learning_rate_decay=0.3).updated(app="guanyu")
-    assert own.learning_rate_decay == 0.3
+    back = PUBLISHED.updated(app="msmw")
+    assert (back.rounds.asynchronous, back.learning.learning_rate_decay) == (False, 0.0)
+    own = Settings.of(learning_rate_decay=0.3).updated(app="guanyu")
+    assert own.learning.learning_rate_decay == 0.3

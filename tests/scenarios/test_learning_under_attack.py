@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from garfield import ATTACKS
+from garfield.apps.settings import Settings
 from garfield.core.errors import QuorumError
-from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
 from garfield.nodes.byzantine import BEHAVIOURS
 
-SMALL = Settings(
+SMALL = Settings.of(
     model="digits_mlp", data="digits", workers=9, steps=40, batch=32, learning_rate=0.05,
     evaluate_every=0, timeout_s=1.0, give_up_s=5.0,
 )  # fmt: skip

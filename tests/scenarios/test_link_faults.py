@@ -10,15 +10,15 @@ import torch
 from torch import nn
 
 from garfield import GARS, Server, Worker
-from garfield.apps import APPS, Run
-from garfield.apps.app import Numbers
+from garfield.apps import APPLICATIONS, Run
+from garfield.apps.application import Numbers
 from garfield.core.errors import GarfieldError, QuorumError
 from garfield.core.silence import NOT_NEEDED, Reason
 from garfield.nodes.node import Node, Waits
 from garfield.transport.contract import Key
 from garfield.transport.faults import Faults, LinkFault, cut_off, partition
 from garfield.transport.grpc.transport import GrpcTransport
-from garfield.transport.identity import Peer
+from garfield.transport.identity import PeerAddress
 from garfield.transport.simulated import Simulation
 
 STEPS = 80
@@ -82,9 +82,9 @@ class _Listed(GrpcTransport):
         super().__init__(name, book)
         self._book = book
 
-    def serve(self, source):
-        super().serve(source)
-        self._book[self.name] = Peer(self.address)
+    def serve(self, answerer):
+        super().serve(answerer)
+        self._book[self.name] = PeerAddress(self.address)
 
 
 class Training:
@@ -121,7 +121,7 @@ class Training:
         return vector
 
     def _serve(self, server):
-        app = APPS["msmw" if len(self.names) > 1 else "ssmw"]
+        app = APPLICATIONS["msmw" if len(self.names) > 1 else "ssmw"]
         rules = GARS["multi-krum" if self.numbers.f_w else "average"], GARS["median"]
         app.loop(server, Run(STEPS, self.numbers, *rules, after_step=self._after_step))
 

@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from garfield.cli.app import app
+from garfield.apps.settings import Settings
+from garfield.core.config import read_toml
 from garfield.core.errors import BoundError, ConfigError
 from garfield.launch.assemble import settled
-from garfield.launch.settings import Settings, read_toml
 from garfield.launch.simulate import simulate
+from tests.command import invoke
 from tests.network_record import recorded
 
 BASE = Settings().updated(
@@ -43,7 +43,7 @@ def test_a_lying_server_s_models_are_refused_and_the_rest_are_reported(tmp_path)
         "--learning-rate", 0.5, "--gather-every", 5, "--worker-attack", "reverse",
         "--server-attack", "reverse", "--simulate", "--json", "--out", tmp_path / "x",
     ]  # fmt: skip
-    done = CliRunner().invoke(app, [str(word) for word in words])
+    done = invoke([str(word) for word in words])
     assert done.exit_code == 0, done.output
     summary = json.loads((tmp_path / "x/summary.json").read_text())
     filters = summary["filters"]
@@ -112,7 +112,7 @@ def test_a_worker_pulls_far_fewer_models_than_with_msmw(monkeypatch):
 
 def _like(settings, **changes):
     names = ("model", "data", "workers", "servers", "steps", "evaluate_every", "gather_every")
-    return {**{name: getattr(settings, name) for name in names}, **changes}
+    return {**{name: settings.values()[name] for name in names}, **changes}
 
 
 # -- how it goes about it ------------------------------------------------------------------------
@@ -146,17 +146,17 @@ def _model(settings):
 
 def test_the_period_is_worked_out_alike_at_every_node_and_written_down(tmp_path):
     left_open = calm(gather_every=0, learning_rate=0.01)
-    period = settled(left_open).gather_every
+    period = settled(left_open).own.gather_every
     assert period > 1
     settled.cache_clear()
-    assert settled(left_open).gather_every == period
-    assert settled(left_open.updated(learning_rate=5.0)).gather_every == 1
+    assert settled(left_open).own.gather_every == period
+    assert settled(left_open.updated(learning_rate=5.0)).own.gather_every == 1
     words = [
         "train", "--app", "liubei", "--model", "digits_mlp", "--data", "digits", "--workers", "9",
         "--servers", "4", "--steps", "2", "--learning-rate", "0.01", "--simulate",
         "--out", str(tmp_path / "x"),
     ]  # fmt: skip
-    assert CliRunner().invoke(app, words).exit_code == 0
+    assert invoke(words).exit_code == 0
     assert read_toml(tmp_path / "x/config.toml")["gather_every"] == period
 
 
@@ -164,7 +164,7 @@ def test_the_period_is_worked_out_alike_at_every_node_and_written_down(tmp_path)
 
 
 def test_momentum_is_zero_by_default_and_refused_when_asked_for():
-    assert BASE.momentum == 0.0
+    assert BASE.learning.momentum == 0.0
     for changes in ({"momentum": 0.9}, {"weight_decay": 1e-4}):
         with pytest.raises(ConfigError, match="plain SGD: set momentum and weight_decay to 0"):
             BASE.updated(**changes).check()

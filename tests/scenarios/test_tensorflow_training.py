@@ -8,15 +8,14 @@ import pytest
 pytest.importorskip("tensorflow")
 pytest.importorskip("torch")
 
-from typer.testing import CliRunner
 
-from garfield.cli.app import app
+from garfield.apps.settings import Settings
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.launch.server_checkpoints import ServerCheckpoints
-from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
+from tests.command import invoke
 
-TINY = Settings(
+TINY = Settings.of(
     model="digits_mlp", data="digits", framework="tensorflow", workers=7, steps=6, batch=8,
     evaluate_every=0, simulate=True,
 )  # fmt: skip
@@ -124,14 +123,14 @@ def test_the_command_trains_reports_and_goes_on(tmp_path):
         "train", "--framework", "tensorflow", "--model", "digits_mlp", "--data", "digits",
         "--workers", "3", "--steps", "3", "--simulate", "--out", str(tmp_path / "x"),
     ]  # fmt: skip
-    done = CliRunner().invoke(app, words)
+    done = invoke(words)
     assert done.exit_code == 0, done.output
-    more = CliRunner().invoke(app, ["train", "--resume", str(tmp_path / "x"), "--steps", "5"])
+    more = invoke(["train", "--resume", str(tmp_path / "x"), "--steps", "5"])
     assert more.exit_code == 0, more.output
     summary = json.loads((tmp_path / "x/summary.json").read_text())
     assert (summary["framework"], summary["steps"]) == ("tensorflow", 5)
     assert (tmp_path / "x/accuracy.png").exists()
     other = ["train", "--resume", str(tmp_path / "x"), "--steps", "7", "--framework", "torch"]
-    refused = CliRunner().invoke(app, other)
+    refused = invoke(other)
     assert refused.exit_code == 2
     assert "keeps its framework: tensorflow, got torch" in refused.stderr

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from garfield.apps.aggregathor import presence
+from garfield.apps.settings import Settings
 from garfield.core.errors import BoundError, ConfigError
 from garfield.gars import GARS, bulyan, parse
-from garfield.launch.lossy import lossy_links
-from garfield.launch.settings import Settings
 from garfield.transport.contract import Holes
 
 LOSSY = Settings().updated(
@@ -75,12 +74,12 @@ def test_what_the_texts_allow_is_allowed(changes):
 
 
 def test_the_first_honest_workers_have_the_lossy_links():
-    links = lossy_links(LOSSY.updated(lossy_workers=2, byzantine_workers=1))
+    links = LOSSY.updated(lossy_workers=2, byzantine_workers=1).lossy_links
     assert links.workers == {"worker-00", "worker-01"}
     assert links.servers == {"server-0"}
     without = LOSSY.updated(lossy_workers=2, exclude="worker-00")
-    assert lossy_links(without).workers == {"worker-01", "worker-02"}
-    assert lossy_links(LOSSY.updated(lossy_workers=0)) is None
+    assert without.lossy_links.workers == {"worker-01", "worker-02"}
+    assert LOSSY.updated(lossy_workers=0).lossy_links is None
 
 
 def heard(names, holes):

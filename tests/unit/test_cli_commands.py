@@ -6,21 +6,22 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
+from garfield import kernels
 from garfield.attacks import ATTACKS
-from garfield.cli.app import app
+from garfield.cli.app import COMMANDS
 from garfield.cli.shared import names
 from garfield.gars import GARS
 from garfield.nodes.byzantine import BEHAVIOURS
 from garfield.report import machine
+from tests.command import invoke
 
 
 @pytest.fixture
 def run(monkeypatch):
     """Calls ``garfield …``; standard output and error apart."""
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
+    return lambda *words: invoke(words)
 
 
 def _json(result):
@@ -41,14 +42,41 @@ def test_the_package_can_be_run_as_the_command():
 def test_help_names_every_command_and_imports_nothing_heavy():
     code = (
         "import sys, garfield.cli.app as cli\n"
-        "from typer.testing import CliRunner\n"
-        "print(CliRunner().invoke(cli.app, ['--help']).output)\n"
+        "cli.run(['--help'])\n"
         "print({'numpy', 'torch', 'matplotlib'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     commands = ["demo", "train", "node", "certs", "data", "resilience", "advise", "doctor"]
     assert all(name in done.stdout for name in commands)
     assert done.stdout.strip().endswith("set()")
+
+
+def test_the_list_of_commands_says_of_each_what_its_own_help_says(run):
+    for name, command in COMMANDS.items():
+        shown = " ".join(run(name, "--help").stdout.split())
+        assert command.about in shown, name
+
+
+def test_a_misspelt_command_or_flag_is_refused_with_the_nearest_name(run):
+    assert "trian is not a command. Did you mean train?" in run("trian").stderr
+    refused = run("train", "--wrkers", 3)
+    assert "--wrkers. Did you mean --workers?" in refused.stderr
+    assert (refused.exit_code, refused.stdout) == (2, "")
+
+
+def test_a_number_that_is_not_whole_is_refused_where_a_whole_one_is_meant(run):
+    for words in (["advise", "--n", "3.5", "--f", 0, "--d", 9], ["train", "--workers", "3.5"]):
+        refused = run(*words)
+        assert refused.exit_code == 2
+        assert "must be a whole number, got '3.5'" in refused.stderr
+
+
+def test_an_interrupted_command_exits_with_130(run, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("garfield.gars.advice.advise", interrupted)
+    assert run("advise", "--n", 3, "--f", 0, "--d", 9).exit_code == 130
 
 
 def test_version(run):
@@ -167,7 +195,9 @@ def test_doctor_tells_what_is_here_and_how_fast(run, quick_doctor):
     told = _json(run("doctor", "--json"))
     assert told["usable"] is True
     assert {"python", "platform", "cores", "memory_bytes", "simd"} <= set(told["machine"])
-    assert told["kernels"] == {"loaded": True, "problem": ""}
+    assert told["kernels"] == {
+        "loaded": True, "problem": "", "isa": kernels.isa(), "isas": list(kernels.isas()),
+    }  # fmt: skip
     assert [package["name"] for package in told["packages"]] == [
         "numpy", "torch", "tensorflow", "matplotlib",
     ]  # fmt: skip

@@ -4,9 +4,8 @@ import json
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
-from garfield.cli.app import app
+from tests.command import invoke
 
 pytest.importorskip("torch")
 
@@ -17,7 +16,7 @@ _ATTACKS = ("--attacks", "reverse,nan,label-flip")
 
 @pytest.fixture(scope="module")
 def told():
-    result = CliRunner().invoke(app, [*_TINY, *_RULES, *_ATTACKS, "--json"])
+    result = invoke([*_TINY, *_RULES, *_ATTACKS, "--json"])
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -54,7 +53,7 @@ def test_numbers_and_words_come_along(told):
 
 def test_the_table_and_the_picture(tmp_path):
     path = tmp_path / "errors.png"
-    result = CliRunner().invoke(app, [*_TINY, *_RULES, *_ATTACKS, "--picture", str(path)])
+    result = invoke([*_TINY, *_RULES, *_ATTACKS, "--picture", str(path)])
     assert result.exit_code == 0, result.output
     assert path.stat().st_size > 10_000
     assert all(word in result.stdout for word in ("average", "label-flip", "nan✗", "n ≥ 11"))
@@ -63,6 +62,6 @@ def test_the_table_and_the_picture(tmp_path):
 
 def test_without_torch_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    result = CliRunner().invoke(app, [*_TINY, *_RULES, *_ATTACKS])
+    result = invoke([*_TINY, *_RULES, *_ATTACKS])
     assert result.exit_code == 2
     assert "pip install 'garfield[torch]'" in result.stderr

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from garfield.apps.settings import Settings
 from garfield.core.errors import GarfieldError
-from garfield.launch.settings import Settings
 from garfield.launch.simulate import _Work, simulate
 from garfield.models import build
 from garfield.transport.simulated import Simulation
 
-RUN = Settings(
+RUN = Settings.of(
     model="digits_mlp", data="digits", workers=7, byzantine_workers=1, worker_attack="reverse",
     steps=4, batch=8, simulate=True,
 )  # fmt: skip

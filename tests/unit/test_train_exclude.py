@@ -4,16 +4,15 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from garfield.cli.app import app
+from garfield.apps.settings import Settings
 from garfield.core.errors import BoundError, ConfigError, UnknownName
 from garfield.launch.assemble import Factory
 from garfield.launch.cluster import read_cluster
-from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
+from tests.command import invoke
 
-TINY = Settings(
+TINY = Settings.of(
     model="digits_mlp", data="digits", workers=7, steps=3, batch=8, evaluate_every=0,
     byzantine_workers=1, worker_attack="wrong-shape", simulate=True,
 )  # fmt: skip
@@ -28,7 +27,7 @@ def test_one_that_is_excluded_is_gone_and_f_stays_as_declared():
 
 def test_a_list_will_do_as_well_as_a_text():
     for given in ("worker-3, worker-5", ["worker-3", "worker-5"]):
-        assert TINY.updated(exclude=given).excluded == ("worker-3", "worker-5")
+        assert TINY.updated(exclude=given).nodes.exclude == ("worker-3", "worker-5")
 
 
 def test_bounds_hold_for_those_who_are_left():
@@ -89,7 +88,7 @@ def test_a_run_names_the_liar_and_one_without_it_names_nobody():
 def test_the_command_excludes_and_says_so(tmp_path):
     words = ["train", "--model", "digits_mlp", "--data", "digits", "--simulate", "--steps", "2"]
     words += ["--exclude", "worker-1,worker-4", "--out", str(tmp_path / "x")]
-    done = CliRunner().invoke(app, words)
+    done = invoke(words)
     assert done.exit_code == 0, done.output
     assert "worker-1, worker-4" in done.stdout
     summary = json.loads((tmp_path / "x/summary.json").read_text())
@@ -126,7 +125,7 @@ def test_one_that_is_excluded_from_a_cluster_cannot_be_run(tmp_path):
     path = tmp_path / "cluster.toml"
     path.write_text(CLUSTER)
     words = ["node", "--cluster", str(path), "--name", "worker-1", "--out", str(tmp_path / "x")]
-    done = CliRunner().invoke(app, words)
+    done = invoke(words)
     assert done.exit_code == 2
     assert "worker-1 is excluded from this cluster by its settings" in done.stderr
     assert not (tmp_path / "x").exists()

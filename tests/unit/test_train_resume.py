@@ -4,16 +4,15 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from garfield.cli.app import app
+from garfield.apps.settings import Settings
 from garfield.core.errors import ConfigError
 from garfield.launch.server_checkpoints import ResumePoint, ServerCheckpoints
-from garfield.launch.settings import Settings
 from garfield.launch.simulate import simulate
 from garfield.runs.checkpoints import Checkpoint, Checkpoints
+from tests.command import invoke
 
-TINY = Settings(
+TINY = Settings.of(
     model="digits_mlp", data="digits", workers=5, steps=8, batch=8, momentum=0.0,
     byzantine_workers=1, worker_attack="random", evaluate_every=0, simulate=True,
 )  # fmt: skip
@@ -126,7 +125,7 @@ def test_a_checkpoint_of_another_model_or_a_damaged_one_is_refused(tmp_path):
 
 def test_the_command_goes_on_with_more_steps(tmp_path):
     def garfield(*words):
-        return CliRunner().invoke(app, ["train", *(str(word) for word in words)])
+        return invoke(["train", *(str(word) for word in words)])
 
     out = tmp_path / "x"
     small = ("--simulate", "--model", "digits_mlp", "--data", "digits", "--workers", 3)

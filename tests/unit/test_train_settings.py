@@ -4,38 +4,40 @@ import dataclasses
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from garfield.cli import flags
-from garfield.cli.app import app
+from garfield.apps import APPLICATIONS
+from garfield.apps.settings import Settings, all_settings, from_toml
+from garfield.core.config import as_toml, read_toml
 from garfield.core.errors import ConfigError
 from garfield.data import load
 from garfield.launch.assemble import evaluation_batches
-from garfield.launch.settings import Settings, read_toml
-from garfield.runs.run_directory import as_toml
+from tests.command import invoke
 
 TINY = ("--model", "digits_mlp", "--data", "digits", "--workers", "3", "--simulate")
 
 
 def garfield(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
+    return invoke(words)
 
 
 def test_every_setting_has_a_flag_with_its_docstring_and_default():
-    found = {field.name: field for field in flags.fields()}
-    assert sorted(found) == sorted(field.name for field in dataclasses.fields(Settings))
-    for name, field in found.items():
-        assert field.default == getattr(Settings(), name)
-        assert field.about.endswith("."), name
+    found = {setting.name: setting for setting in all_settings()}
+    for name, application in APPLICATIONS.items():
+        values = Settings(app=name).values()
+        assert values.keys() <= found.keys()
+        assert all(values[key] == found[key].default for key in values if key != "app")
+        assert values.keys() >= {field.name for field in dataclasses.fields(application.own)}
+    for name, setting in found.items():
+        assert setting.about.endswith("."), name
     shown = garfield("train", "--help").stdout
-    assert all(field.flag in shown for field in found.values())
+    assert all(setting.flag in shown for setting in found.values())
 
 
 def test_settings_survive_the_way_through_a_file(tmp_path):
-    settings = Settings(app="msmw", servers=4, learning_rate=1e-5, f_workers=2, seed=7)
+    settings = Settings.of(app="msmw", servers=4, learning_rate=1e-5, f_workers=2, seed=7)
     path = tmp_path / "config.toml"
-    path.write_text(as_toml(dataclasses.asdict(settings)))
-    assert Settings().updated(**read_toml(path)) == settings
+    path.write_text(as_toml(settings.values()))
+    assert from_toml(read_toml(path)) == settings
 
 
 def test_flags_win_over_the_file(tmp_path):
@@ -123,7 +125,7 @@ def test_a_directory_that_holds_something_is_not_written_over(tmp_path):
 
 
 def test_an_int_will_do_for_a_float_and_nothing_else_for_anything():
-    assert Settings().updated(momentum=0).momentum == 0.0
+    assert Settings().updated(momentum=0).learning.momentum == 0.0
     for value in (True, "0.1", [0.1]):
         with pytest.raises(ConfigError, match="momentum must be a number"):
             Settings().updated(momentum=value)
@@ -137,7 +139,7 @@ def test_json_for_scripts(tmp_path):
 
 def test_an_option_that_the_application_does_not_use_is_refused():
     with pytest.raises(ConfigError, match="ssmw does not use redundancy"):
-        Settings(app="ssmw", redundancy=3).check()
+        Settings.of(app="ssmw", redundancy=3).check()
 
 
 def test_an_evaluation_may_use_a_part_of_the_test_set_the_same_for_every_node():
@@ -167,4 +169,4 @@ def test_a_file_may_name_files_of_its_users(tmp_path):
 
 def test_a_negative_number_of_test_images_is_refused():
     with pytest.raises(ConfigError, match="test_images must be at least 0, got -1"):
-        Settings(test_images=-1).check()
+        Settings.of(test_images=-1).check()

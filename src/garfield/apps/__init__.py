@@ -1,7 +1,15 @@
 """Applications: one algorithm per file, each read from top to bottom."""
 
 from garfield.apps.aggregathor import aggregathor
-from garfield.apps.app import APPS, App, Run
+from garfield.apps.application import (
+    APPLICATIONS,
+    Application,
+    Numbers,
+    Peers,
+    Run,
+    SeveralServers,
+    application,
+)
 from garfield.apps.crash_tolerant import crash_tolerant
 from garfield.apps.decentralized import decentralized
 from garfield.apps.draco import draco
@@ -12,6 +20,7 @@ from garfield.apps.ssmw import ssmw
 from garfield.apps.vanilla import vanilla
 
 __all__ = [
-    "APPS", "App", "Run", "aggregathor", "crash_tolerant", "decentralized", "draco", "guanyu",
-    "liubei", "msmw", "ssmw", "vanilla",
+    "APPLICATIONS", "Application", "Numbers", "Peers", "Run", "SeveralServers", "aggregathor",
+    "application", "crash_tolerant", "decentralized", "draco", "guanyu", "liubei", "msmw", "ssmw",
+    "vanilla",
 ]  # fmt: skip

@@ -1,19 +1,20 @@
 """AggregaThor: one trusted server, workers that lie, and links that lose parts of gradients.
 
-Damaskinos, El Mhamdi, Guerraoui, Guirguis and Rouault, SysML 2019; the poster
-(seed 003), the lecture (004), and the thesis, 3.6.2 and 3.7.
+Damaskinos, El Mhamdi, Guerraoui, Guirguis and Rouault, "AggregaThor: Byzantine Machine
+Learning via Robust Gradient Aggregation", SysML 2019, and their poster of it; Guirguis's
+thesis, 3.6.2 and 3.7.
 
 The loop is SSMW's. The rules are Multi-Krum (n ≥ 2f + 3, of which m rows are
 averaged, 1 ≤ m ≤ n − f − 2) and Bulyan (n ≥ 4f + 3, m ≤ n − 2f − 2); any other
 may be named too, as the authors compare with the median and plain averaging.
 
 What is its own is the transport: the first `lossy_workers` workers send their
-gradients by UDP, where datagrams are lost (`garfield.transport.datagrams.transport`),
+gradients by UDP, where datagrams are lost (`garfield.transport.datagrams.carrier`),
 and what is missing when the round's time is up is filled by the policy `fill`
 (`garfield.transport.datagrams.filling`); with `lossy_models` the model reaches them so
-too. The texts are short here, and this was assumed:
+too. The paper is short here, and this was assumed:
 
-- The poster fills with random values and says no more. A row so filled is not
+- The authors fill with random values and say no more. A row so filled is not
   its sender's any more, and at 10 % loss every large gradient is damaged. So
   **workers on lossy links count towards f, along with those that lie**, unless
   the rule is told what is missing (`fill = mask`).
@@ -30,35 +31,81 @@ too. The texts are short here, and this was assumed:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from garfield.apps.app import Numbers, Run, app, one_server
-from garfield.apps.options import Options
+from garfield.apps.application import Application, Numbers, Run, application
 from garfield.core.errors import BoundError, ConfigError
 from garfield.core.types import Flags
 from garfield.gars import GARS, Rule
 from garfield.nodes.server import Server
 from garfield.transport.datagrams.links import LossyLinks
 
+if TYPE_CHECKING:
+    from garfield.apps.settings import Settings
 
-def _check(numbers: Numbers, gar: Rule, model_gar: Rule, options: Options) -> None:
-    one_server(numbers, gar, model_gar, options)
-    lossy, honest = options.lossy_workers, numbers.n_w - numbers.liars_w
-    LossyLinks(frozenset(), frozenset(), fill=options.fill, loss=options.loss)
-    if not 0 <= lossy <= honest:
-        raise ConfigError(f"lossy_workers must be within 0..{honest} (honest ones), got {lossy}.")
-    if not lossy and (options.loss or options.lossy_models):
-        raise ConfigError("Without lossy_workers nothing is lost. Say how many there are.")
-    faults = options.faulty_links + numbers.liars_w
-    if gar.robust and faults > numbers.f_w:
-        raise BoundError(
-            f"{options.faulty_links} workers on lossy links, filled by {options.fill}, and "
-            f"{numbers.liars_w} that lie make {faults} faults, and f is {numbers.f_w}. Raise "
-            f"f_workers to {faults}, have fewer of them, or take fill = mask with a rule like "
-            "median."
-        )
-    if options.fill == "mask" and lossy:
-        _check_mask(numbers, gar, lossy)
+
+@dataclass(frozen=True)
+class AggregaThorSettings:
+    """Settings of aggregathor alone."""
+
+    lossy_workers: int = 0
+    """How many workers, the first honest ones, send by UDP, which may lose parts."""
+    loss: float = 0.0
+    """The share of datagrams dropped on those links, on purpose, for trials."""
+    fill: str = "random"
+    """What stands for lost values: random, zeros, last, or mask."""
+    lossy_models: bool = False
+    """Models travel by UDP on those links too."""
+
+    @property
+    def faulty_links(self) -> int:
+        """How many workers count as faults because what they send may be filled."""
+        told = self.fill == "mask" and not self.lossy_models
+        return 0 if told else self.lossy_workers
+
+
+class AggregaThor(Application[AggregaThorSettings]):
+    """One trusted server, and links of which some may lose parts."""
+
+    own = AggregaThorSettings
+
+    def faulty_workers(self, settings: Settings) -> int:
+        return super().faulty_workers(settings) + self.own_of(settings).faulty_links
+
+    def lossy_links(self, settings: Settings) -> LossyLinks | None:
+        own = self.own_of(settings)
+        if not own.lossy_workers:
+            return None
+        honest = [name for name in settings.worker_names if name not in settings.liars]
+        return LossyLinks(
+            frozenset(honest[: own.lossy_workers]), frozenset(settings.server_names),
+            models=own.lossy_models, fill=own.fill, loss=own.loss, seed=settings.seed,
+        )  # fmt: skip
+
+    def check(self, settings: Settings) -> None:
+        super().check(settings)
+        own, numbers, rule = self.own_of(settings), settings.numbers, settings.rule
+        lossy, honest = own.lossy_workers, numbers.n_w - numbers.liars_w
+        LossyLinks(frozenset(), frozenset(), fill=own.fill, loss=own.loss)  # refuses wrong ones
+        if not 0 <= lossy <= honest:
+            raise ConfigError(
+                f"lossy_workers must be within 0..{honest} (honest ones), got {lossy}."
+            )
+        if not lossy and (own.loss or own.lossy_models):
+            raise ConfigError("Without lossy_workers nothing is lost. Say how many there are.")
+        faults = own.faulty_links + numbers.liars_w
+        if rule.robust and faults > numbers.f_w:
+            raise BoundError(
+                f"{own.faulty_links} workers on lossy links, filled by {own.fill}, and "
+                f"{numbers.liars_w} that lie make {faults} faults, and f is {numbers.f_w}. Raise "
+                f"f_workers to {faults}, have fewer of them, or take fill = mask with a rule like "
+                "median."
+            )
+        if own.fill == "mask" and lossy:
+            _check_mask(numbers, rule, lossy)
 
 
 def _check_mask(numbers: Numbers, gar: Rule, lossy: int) -> None:
@@ -76,12 +123,12 @@ def _check_mask(numbers: Numbers, gar: Rule, lossy: int) -> None:
         )
 
 
-@app("aggregathor", check=_check, options=("lossy_workers", "loss", "fill", "lossy_models"))
-def aggregathor(ps: Server, run: Run) -> None:
+@application("aggregathor", AggregaThor)
+def aggregathor(ps: Server, run: Run[AggregaThorSettings]) -> None:
     """One trusted server: workers may lie, and some send by UDP, which may lose parts."""
     for t in ps.steps(run.steps):
         gradients = ps.get_gradients(t, run.numbers.q_w)
-        mask = presence(ps) if run.options.fill == "mask" else None
+        mask = presence(ps) if run.own.fill == "mask" else None
         ps.update_model(run.join_gradients(gradients, mask))
         run.after_step(ps, run)
 

@@ -8,19 +8,22 @@ the crashed one; learning converges all the same. Lies are not survived.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from garfield.apps.app import Numbers, Run, app
-from garfield.apps.options import Options
+from garfield.adapters.contract import Adapter
+from garfield.apps.application import NoSettings, Run, SeveralServers, application
 from garfield.core.errors import ConfigError, QuorumError
-from garfield.gars import Rule
+from garfield.gars import Rule, parse
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Data, Worker, WorkerArguments
 from garfield.transport.contract import Key, Payload
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from garfield.apps.settings import Settings
 
 
 class PrimaryWorker(Worker):
@@ -45,24 +48,38 @@ class PrimaryWorker(Worker):
                 self.primary = (self.primary + 1) % len(self.servers)
 
 
-def _a_server_survives(numbers: Numbers, gar: Rule, model_gar: Rule, options: Options) -> None:
-    if not numbers.synchronous:
-        raise ConfigError("crash-tolerant assumes synchrony: a time-out means a crash.")
-    if numbers.n_ps < numbers.f_ps + 1:
-        raise ConfigError(
-            f"crash-tolerant needs {numbers.f_ps + 1} servers to survive {numbers.f_ps} "
-            f"crashes, got {numbers.n_ps}."
-        )
+class CrashTolerant(SeveralServers[NoSettings]):
+    """Servers may crash; nobody lies."""
+
+    def rule(self, settings: Settings) -> Rule:
+        return parse("average")
+
+    def rule_name(self, settings: Settings) -> str:
+        return "average"
+
+    def check(self, settings: Settings) -> None:
+        if settings.rounds.asynchronous:
+            raise ConfigError("crash-tolerant assumes synchrony: a time-out means a crash.")
+        numbers = settings.numbers
+        if numbers.n_ps < numbers.f_ps + 1:
+            raise ConfigError(
+                f"crash-tolerant needs {numbers.f_ps + 1} servers to survive {numbers.f_ps} "
+                f"crashes, got {numbers.n_ps}."
+            )
+
+    def worker(
+        self,
+        settings: Settings,
+        name: str,
+        model: Adapter,
+        data_of: Callable[[str], Any],
+        **arguments: Unpack[WorkerArguments],
+    ) -> Worker:
+        return PrimaryWorker(model, data_of(name), **arguments)
 
 
-@app(
-    "crash-tolerant",
-    check=_a_server_survives,
-    worker=PrimaryWorker,
-    several_servers=True,
-    robust=False,
-)
-def crash_tolerant(ps: Server, run: Run) -> None:
+@application("crash-tolerant", CrashTolerant)
+def crash_tolerant(ps: Server, run: Run[NoSettings]) -> None:
     """Replicated servers, averaging, fail-over: survives crashes, not lies."""
     for t in ps.steps(run.steps):
         gradients = ps.get_gradients(t, run.numbers.n_w)

@@ -5,28 +5,47 @@ identically distributed, contraction rounds then bring the joined gradients of
 different nodes together; last, nodes join their models.
 """
 
-from garfield.apps.app import Numbers, Run, app
-from garfield.apps.options import Options
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from garfield.apps.application import Peers, Run, application
 from garfield.core.errors import ConfigError
-from garfield.gars import Rule
 from garfield.nodes.server import Server, contract
 
-
-def _peers(numbers: Numbers, gar: Rule, model_gar: Rule, options: Options) -> None:
-    if (numbers.n_w, numbers.f_w) != (numbers.n_ps, numbers.f_ps):
-        raise ConfigError("Without servers, every node is both: give --workers only.")
-    gar.check(numbers.q_w, numbers.f_w)
-    model_gar.check(numbers.q_ps, numbers.f_ps)
+if TYPE_CHECKING:
+    from garfield.apps.settings import Settings
 
 
-@app("decentralized", check=_peers, several_servers=True, peers=True)
-def decentralized(node: Server, run: Run) -> None:
+@dataclass(frozen=True)
+class DecentralizedSettings:
+    """Settings of decentralized alone."""
+
+    contractions: int = 0
+    """Contraction rounds a step, for data that are not iid."""
+
+
+class Decentralized(Peers[DecentralizedSettings]):
+    """Peers that may contract their gradients before they use them."""
+
+    own = DecentralizedSettings
+
+    def check(self, settings: Settings) -> None:
+        contractions = self.own_of(settings).contractions
+        if contractions < 0:
+            raise ConfigError(f"contractions must be at least 0, got {contractions}.")
+        super().check(settings)
+
+
+@application("decentralized", Decentralized)
+def decentralized(node: Server, run: Run[DecentralizedSettings]) -> None:
     """Peer to peer, no server at all: any node may lie."""
     q, f = run.numbers.q_w, run.numbers.f_w
     for t in node.steps(run.steps):
         gradients = node.get_gradients(t, q)
         gradient = run.join_gradients(gradients)
-        gradient = contract(node, gradient, run.gar, rounds=run.contractions, q=q, f=f)
+        gradient = contract(node, gradient, run.gar, rounds=run.own.contractions, q=q, f=f)
         node.update_model(gradient)
         models = node.get_models(q)
         node.write_model(run.join_models(models))

@@ -29,37 +29,48 @@ L. Chen, H. Wang, Z. Charles, D. Papailiopoulos, ICML 2018.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from garfield.adapters.contract import Adapter
 from garfield.adapters.user_data import BatchesByStep
-from garfield.apps.app import Numbers, Run, app
-from garfield.apps.options import Options
+from garfield.apps.application import Application, Numbers, Run, application, one_framework
+from garfield.apps.groups import Aggregation
 from garfield.coding import Code, Decoded, make_code
 from garfield.core.errors import BoundError, ConfigError, DecodingError
-from garfield.gars import Explained, Rule
+from garfield.gars import Explained, Rule, parse
 from garfield.nodes.node import Gathered
-from garfield.nodes.server import Server
+from garfield.nodes.server import Server, ServerArguments
 from garfield.nodes.worker import Worker, WorkerArguments
-from garfield.transport.contract import Payload
+from garfield.transport.contract import CODED, GRADIENT, Payload
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-KINDS = {"float32": "gradient", "float64": "coded"}
-"""Under which kind of key the rows of a code travel, by their dtype."""
+    from garfield.apps.settings import Settings
 
 
 def kind_of(code: Code) -> str:
-    """What its rows are asked for as."""
-    return KINDS[np.dtype(code.dtype).name]
+    """The kind of vectors that its rows are asked for as."""
+    return (CODED if np.dtype(code.dtype) == CODED.dtype else GRADIENT).name
 
 
-def code_of(options: Options, numbers: Numbers) -> Code:
+@dataclass(frozen=True)
+class DracoSettings:
+    """Settings of draco alone."""
+
+    code: str = "repetition"
+    """Which code: repetition (decoded by majority) or cyclic (decoded by Fourier transform)."""
+    redundancy: int = 0
+    """How many workers compute each gradient; 0 for the least, 2 f + 1."""
+
+
+def code_of(own: DracoSettings, numbers: Numbers) -> Code:
     """The code of a run: the same at every node."""
-    return make_code(options.code, numbers.n_w, numbers.f_w, options.redundancy or _least(numbers))
+    return make_code(own.code, numbers.n_w, numbers.f_w, own.redundancy or _least(numbers))
 
 
 def _least(numbers: Numbers) -> int:
@@ -121,41 +132,65 @@ class DracoServer(Server):
         super().update_model(vector[: self.model.size])
 
 
-def _decodable(numbers: Numbers, gar: Rule, model_gar: Rule, options: Options) -> None:
-    if numbers.n_ps != 1 or numbers.f_ps:
-        raise ConfigError(f"draco has one trusted server, got {numbers.n_ps}.")
-    code, least = code_of(options, numbers), _least(numbers)
-    if code.r < least:
-        raise BoundError(
-            f"draco needs redundancy >= {least} to undo f={numbers.f_w} lies with "
-            f"{numbers.n_w - numbers.q_w} workers not waited for, got {code.r}. Wait for all "
-            "(without --asynchronous), or have every gradient computed more often."
+class Draco(Application[DracoSettings]):
+    """One trusted server, gradients joined by a code, and data that all workers share."""
+
+    own = DracoSettings
+
+    def rule(self, settings: Settings) -> Rule:
+        return parse("average")
+
+    def rule_name(self, settings: Settings) -> str:
+        own = self.own_of(settings)
+        return f"{own.code} code (r={own.redundancy or _least(settings.numbers)})"
+
+    def server_momentum(self, settings: Settings) -> float:
+        return settings.learning.momentum
+
+    def check(self, settings: Settings) -> None:
+        if settings.nodes.servers != 1:
+            raise ConfigError(f"draco has one server, got {settings.nodes.servers}.")
+        if settings.aggregation.gar not in (Aggregation.gar, "average"):
+            raise ConfigError(
+                f"draco joins gradients by {self.rule_name(settings)}: leave "
+                f"--gar {settings.aggregation.gar} out."
+            )
+        one_framework(
+            settings,
+            "The workers of draco compute the same gradients, bit for bit, and those of torch and "
+            "tensorflow differ by rounding.",
         )
+        numbers = settings.numbers
+        code, least = code_of(self.own_of(settings), numbers), _least(numbers)
+        if code.r < least:
+            raise BoundError(
+                f"draco needs redundancy >= {least} to undo f={numbers.f_w} lies with "
+                f"{numbers.n_w - numbers.q_w} workers not waited for, got {code.r}. Wait for all "
+                "(without --asynchronous), or have every gradient computed more often."
+            )
+
+    def worker(
+        self,
+        settings: Settings,
+        name: str,
+        model: Adapter,
+        data_of: Callable[[str], Any],
+        **arguments: Unpack[WorkerArguments],
+    ) -> Worker:
+        names = settings.worker_names
+        code = code_of(self.own_of(settings), settings.numbers)
+        batches = [data_of(each) for each in names]
+        return DracoWorker(model, batches, place=names.index(name), code=code, **arguments)
+
+    def server(self, model: Adapter, **arguments: Unpack[ServerArguments]) -> Server:
+        return DracoServer(model, **arguments)
 
 
-def _arguments(options: Options, numbers: Numbers) -> dict[str, Any]:
-    return {"code": code_of(options, numbers)}
-
-
-def _by_code(options: Options, numbers: Numbers) -> str:
-    return f"{options.code} code (r={options.redundancy or _least(numbers)})"
-
-
-@app(
-    "draco",
-    check=_decodable,
-    worker=DracoWorker,
-    server=DracoServer,
-    options=("code", "redundancy"),
-    shared_data=True,
-    momentum_at_server=True,
-    worker_arguments=_arguments,
-    joins=_by_code,
-)
-def draco(ps: Server, run: Run) -> None:
+@application("draco", Draco)
+def draco(ps: Server, run: Run[DracoSettings]) -> None:
     """One trusted server, every gradient computed r times: lies are undone exactly."""
     assert isinstance(ps, DracoServer)  # as registered
-    code = code_of(run.options, run.numbers)
+    code = code_of(run.own, run.numbers)
     secret = np.random.default_rng()  # not from the run's seed, which liars know
     for t in ps.steps(run.steps):
         rows = ps.get_coded(t, run.numbers.q_w, code)

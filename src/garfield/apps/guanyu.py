@@ -11,43 +11,80 @@ those. What makes it GuanYu are its rules and numbers, on each side by itself:
 
 A third of the machines is the most that an asynchronous network allows.
 
-The lecture is short here; assumed: q = n − f unless set, since its upper end lets in the
-most honest vectors (its remark that a larger f makes training faster per update fits the
-lower end, q = 2f + 3). The learning rate falls as γ / (1 + decay · t): its sum diverges and
+Assumed where the paper leaves a choice: q = n − f unless set, since the upper end lets in the
+most honest vectors (the authors' remark, in their lecture on robust distributed learning at
+EPFL, that a larger f makes training faster per update fits the lower end, q = 2f + 3). The
+learning rate falls as γ / (1 + decay · t): its sum diverges and
 that of its squares does not, as the proof wants; the contraction by the median outruns what
 liars can add only once steps are small. Momentum stays at the workers, as everywhere here.
 
 El Mhamdi, Guerraoui, Guirguis, Rouault: "SGD: Decentralized Byzantine Resilience", 2019.
 """
 
-from garfield.apps.app import Numbers, Run, app
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from garfield.apps.application import Numbers, Run, SeveralServers, application
 from garfield.apps.msmw import msmw
-from garfield.apps.options import Options
 from garfield.core.errors import BoundError, ConfigError
-from garfield.gars import Rule
 from garfield.nodes.server import Server
 
+if TYPE_CHECKING:
+    from garfield.apps.settings import Settings
+
 DECAY = 0.01
-"""By default: half the rate after 100 steps."""
+"""The learning rate's decay by default: half the rate after 100 steps."""
 
 
-def _a_third_of_each(numbers: Numbers, gar: Rule, model_gar: Rule, options: Options) -> None:
-    if numbers.synchronous:
-        raise ConfigError("guanyu is asynchronous. Choose msmw to wait for everybody.")
-    for rule, what, its in ((gar, "gradients", "multi-krum"), (model_gar, "models", "median")):
-        if rule.name != its:
-            raise ConfigError(
-                f"guanyu joins {what} by {its}, got {rule.name}. Choose msmw for other rules."
-            )
-    if not options.training.learning_rate_decay > 0:
-        raise ConfigError(
-            "guanyu converges with a decreasing learning rate only. Set learning_rate_decay "
-            f"above 0, to {DECAY} say; the rate at step t is learning_rate / (1 + decay · t)."
+@dataclass(frozen=True)
+class GuanYuSettings:
+    """Settings of guanyu alone."""
+
+    gradient_quorum: int = 0
+    """How many gradients a server waits for, 2 f + 3 to n - f of them; 0 for n - f."""
+    model_quorum: int = 0
+    """How many models a node waits for, 2 f + 3 to n - f of them; 0 for n - f."""
+
+
+class GuanYu(SeveralServers[GuanYuSettings]):
+    """Asynchronous, with fixed rules: a third of the servers and of the workers may lie."""
+
+    own = GuanYuSettings
+    defaults: Mapping[str, Any] = MappingProxyType(
+        {"asynchronous": True, "learning_rate_decay": DECAY}
+    )
+
+    def numbers(self, settings: Settings) -> Numbers:
+        own = self.own_of(settings)
+        return replace(
+            super().numbers(settings),
+            gradient_quorum=own.gradient_quorum,
+            model_quorum=own.model_quorum,
         )
-    _within("workers", numbers.n_w, numbers.f_w, numbers.q_w, "gradient_quorum")
-    _within("servers", numbers.n_ps, numbers.f_ps, numbers.q_ps, "model_quorum")
-    gar.check(numbers.q_w, numbers.f_w)
-    model_gar.check(numbers.q_ps, numbers.f_ps)
+
+    def check(self, settings: Settings) -> None:
+        if not settings.rounds.asynchronous:
+            raise ConfigError("guanyu is asynchronous. Choose msmw to wait for everybody.")
+        for rule, what, its in (
+            (settings.rule, "gradients", "multi-krum"), (settings.model_rule, "models", "median"),
+        ):  # fmt: skip
+            if rule.name != its:
+                raise ConfigError(
+                    f"guanyu joins {what} by {its}, got {rule.name}. Choose msmw for other rules."
+                )
+        if not settings.learning.learning_rate_decay > 0:
+            raise ConfigError(
+                "guanyu converges with a decreasing learning rate only. Set learning_rate_decay "
+                f"above 0, to {DECAY} say; the rate at step t is learning_rate / (1 + decay · t)."
+            )
+        numbers = settings.numbers
+        _within("workers", numbers.n_w, numbers.f_w, numbers.q_w, "gradient_quorum")
+        _within("servers", numbers.n_ps, numbers.f_ps, numbers.q_ps, "model_quorum")
+        super().check(settings)
 
 
 def _within(who: str, n: int, f: int, q: int, setting: str) -> None:
@@ -63,13 +100,7 @@ def _within(who: str, n: int, f: int, q: int, setting: str) -> None:
         )
 
 
-@app(
-    "guanyu",
-    check=_a_third_of_each,
-    several_servers=True,
-    options=("gradient_quorum", "model_quorum"),
-    defaults={"asynchronous": True, "learning_rate_decay": DECAY},
-)
-def guanyu(ps: Server, run: Run) -> None:
+@application("guanyu", GuanYu)
+def guanyu(ps: Server, run: Run[GuanYuSettings]) -> None:
     """Asynchronous: up to a third of servers and of workers may lie, and messages be late."""
     msmw(ps, run)

@@ -14,12 +14,12 @@ refusal wastes. The second refuses a share f_ps / n_ps of honest models, by cons
 worker that has refused all servers, or does not know the step before (it has just been started,
 or was left behind), pulls all models and takes their median, as in a gather.
 
-Assumed where the lecture is short: the network is synchronous, a silent server costs a time-out
-until patience with it ends; n_ps ≥ 3 f_ps + 1 (its 4 servers with 1 liar); the order in which a
-worker asks servers is drawn from (seed, name, step); servers may drift for T steps only if all
-steps are plain SGD, so momentum and weight decay are refused; T comes from the smoothness of
-the model at its start (garfield.filters.smoothness), the same at every node, or from
-gather_every. Any rule may join gradients; the models filter's constant is that of MDA.
+Assumed where the paper leaves a choice: the network is synchronous, a silent server costs a
+time-out until patience with it ends; n_ps ≥ 3 f_ps + 1 (the authors run 4 servers with 1 liar);
+the order in which a worker asks servers is drawn from (seed, name, step); servers may drift for
+T steps only if all steps are plain SGD, so momentum and weight decay are refused; T comes from
+the smoothness of the model at its start (garfield.filters.smoothness), the same at every node,
+or from gather_every. Any rule may join gradients; the models filter's constant is that of MDA.
 
 El Mhamdi, Guerraoui, Guirguis: "Fast Machine Learning with Byzantine Workers and Servers", 2019.
 """
@@ -27,18 +27,18 @@ El Mhamdi, Guerraoui, Guirguis: "Fast Machine Learning with Byzantine Workers an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
 
-from garfield.apps.app import Numbers, Probe, Run, app
-from garfield.apps.options import Options, Training
+from garfield.adapters.contract import Adapter
+from garfield.apps.application import Probe, Run, SeveralServers, application
 from garfield.core.errors import BoundError, ConfigError
 from garfield.filters import Coefficients, coefficient, farthest, period, smoothness
-from garfield.gars import Rule
 from garfield.nodes.patience import Patience
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Data, Worker, WorkerArguments
@@ -47,6 +47,17 @@ from garfield.transport.contract import Key, Payload, first
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from garfield.apps.groups import Learning
+    from garfield.apps.settings import Settings
+
+
+@dataclass(frozen=True)
+class LiuBeiSettings:
+    """Settings of liubei alone."""
+
+    gather_every: int = 0
+    """Steps between gathers; 0 to have it estimated from the model's smoothness."""
+
 
 @dataclass(frozen=True)
 class Scattering:
@@ -54,7 +65,8 @@ class Scattering:
 
     every: int
     """Steps from one gather to the next."""
-    training: Training
+    learning: Learning
+    seed: int
     n_w: int
     f_w: int
 
@@ -145,7 +157,7 @@ class ScatteredWorker(Worker):
     def _passes(self, model: Payload) -> bool:
         before, size, s = self._before, self.model.size, self._scattering
         assert before is not None  # else this is a gather
-        expected = before.model - np.float32(s.training.rate(before.step)) * before.gradient
+        expected = before.model - np.float32(s.learning.rate(before.step)) * before.gradient
         bound = farthest(
             self._moved, since=self.step - 1 - self._gathered_at, period=s.every,
             n_w=s.n_w, f_w=s.f_w,
@@ -176,7 +188,7 @@ class ScatteredWorker(Worker):
 
     def _order(self) -> Sequence[str]:
         """In which servers are asked at this step; those that keep silent are left out."""
-        seed = (self._scattering.training.seed, crc32(self.name.encode()), self.step)
+        seed = (self._scattering.seed, crc32(self.name.encode()), self.step)
         order = np.random.default_rng(seed).permutation(len(self.servers))
         return [self.servers[i] for i in order if self._patience_with[self.servers[i]].awaited()]
 
@@ -188,67 +200,71 @@ class ScatteredWorker(Worker):
     def _step_length(self) -> float:
         """γ‖g‖ of the last step taken."""
         assert self._before is not None
-        rate = self._scattering.training.rate(self._before.step)
+        rate = self._scattering.learning.rate(self._before.step)
         return rate * float(np.linalg.norm(self._before.gradient))
 
 
-def _enough_servers(numbers: Numbers, gar: Rule, model_gar: Rule, options: Options) -> None:
-    if not numbers.synchronous:
-        raise ConfigError("liubei is synchronous. Choose guanyu for a network without bounds.")
-    if options.training.momentum or options.training.weight_decay:
-        raise ConfigError(
-            f"liubei's filters assume plain SGD: set momentum and weight_decay to 0, got "
-            f"{options.training.momentum:g} and {options.training.weight_decay:g}."
-        )
-    if options.gather_every < 0:
-        raise ConfigError(f"gather_every must be at least 0, got {options.gather_every}.")
-    if numbers.n_ps < 3 * numbers.f_ps + 1:
-        raise BoundError(
-            f"liubei needs n >= {3 * numbers.f_ps + 1} servers (3f + 1) to tolerate "
-            f"f={numbers.f_ps} of them, got n={numbers.n_ps}. Add servers or lower f."
-        )
-    gar.check(numbers.q_w, numbers.f_w)
-    model_gar.check(numbers.q_ps, numbers.f_ps)
+class LiuBei(SeveralServers[LiuBeiSettings]):
+    """Servers that gather every few steps, and workers that test the models in between."""
+
+    own = LiuBeiSettings
+    defaults: Mapping[str, Any] = MappingProxyType({"momentum": 0.0})
+
+    def check(self, settings: Settings) -> None:
+        every, numbers = self.own_of(settings).gather_every, settings.numbers
+        if settings.rounds.asynchronous:
+            raise ConfigError("liubei is synchronous. Choose guanyu for a network without bounds.")
+        if settings.learning.momentum or settings.learning.weight_decay:
+            raise ConfigError(
+                f"liubei's filters assume plain SGD: set momentum and weight_decay to 0, got "
+                f"{settings.learning.momentum:g} and {settings.learning.weight_decay:g}."
+            )
+        if every < 0:
+            raise ConfigError(f"gather_every must be at least 0, got {every}.")
+        if numbers.n_ps < 3 * numbers.f_ps + 1:
+            raise BoundError(
+                f"liubei needs n >= {3 * numbers.f_ps + 1} servers (3f + 1) to tolerate "
+                f"f={numbers.f_ps} of them, got n={numbers.n_ps}. Add servers or lower f."
+            )
+        super().check(settings)
+
+    def settled(self, settings: Settings, probe: Probe) -> Settings:
+        """With T, the steps between gathers, where it was not given."""
+        if self.own_of(settings).gather_every:
+            return settings
+        adapter, batch = probe()
+        start, gradient = np.empty((2, adapter.size + adapter.tail), np.float32)
+        adapter.read(start)
+
+        def at(body: Payload) -> Payload:
+            adapter.write(np.concatenate([body, start[adapter.size :]]))
+            adapter.gradient(batch, gradient)
+            return gradient[: adapter.size]
+
+        rate = settings.learning.rate(0)
+        every = period(smoothness(at, start[: adapter.size], rate), rate)
+        return settings.updated(gather_every=every)
+
+    def worker(
+        self,
+        settings: Settings,
+        name: str,
+        model: Adapter,
+        data_of: Callable[[str], Any],
+        **arguments: Unpack[WorkerArguments],
+    ) -> Worker:
+        every, numbers = self.own_of(settings).gather_every, settings.numbers
+        told = Scattering(every, settings.learning, settings.seed, numbers.n_w, numbers.f_w)
+        return ScatteredWorker(model, data_of(name), scattering=told, **arguments)
 
 
-def _gather_every(options: Options, probe: Probe) -> dict[str, Any]:
-    """T, where it was not given."""
-    if options.gather_every:
-        return {}
-    adapter, batch = probe()
-    start, gradient = np.empty((2, adapter.size + adapter.tail), np.float32)
-    adapter.read(start)
-
-    def at(body: Payload) -> Payload:
-        adapter.write(np.concatenate([body, start[adapter.size :]]))
-        adapter.gradient(batch, gradient)
-        return gradient[: adapter.size]
-
-    rate = options.training.rate(0)
-    return {"gather_every": period(smoothness(at, start[: adapter.size], rate), rate)}
-
-
-def _scattering(options: Options, numbers: Numbers) -> dict[str, Any]:
-    told = Scattering(options.gather_every, options.training, numbers.n_w, numbers.f_w)
-    return {"scattering": told}
-
-
-@app(
-    "liubei",
-    check=_enough_servers,
-    worker=ScatteredWorker,
-    several_servers=True,
-    options=("gather_every",),
-    worker_arguments=_scattering,
-    defaults={"momentum": 0.0},
-    settle=_gather_every,
-)
-def liubei(ps: Server, run: Run) -> None:
+@application("liubei", LiuBei)
+def liubei(ps: Server, run: Run[LiuBeiSettings]) -> None:
     """Servers meet now and then, workers test one model a step: both may lie, little traffic."""
     for t in ps.steps(run.steps):
         gradients = ps.get_gradients(t, run.numbers.q_w)
         ps.update_model(run.join_gradients(gradients))
-        if ps.step % run.options.gather_every == 0:
+        if ps.step % run.own.gather_every == 0:
             models = ps.get_models(run.numbers.q_ps)
             ps.write_model(run.join_models(models))
         run.after_step(ps, run)

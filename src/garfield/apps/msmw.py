@@ -5,12 +5,14 @@ with Multi-Krum, asynchronous with Bulyan. After its step every server pulls the
 others' models and joins them, so that honest servers do not drift apart.
 """
 
-from garfield.apps.app import Run, app, servers_and_workers
+from typing import Any
+
+from garfield.apps.application import Run, SeveralServers, application
 from garfield.nodes.server import Server
 
 
-@app("msmw", check=servers_and_workers, several_servers=True)
-def msmw(ps: Server, run: Run) -> None:
+@application("msmw", SeveralServers)
+def msmw(ps: Server, run: Run[Any]) -> None:
     """Replicated servers that join their models: servers and workers may lie."""
     for t in ps.steps(run.steps):
         gradients = ps.get_gradients(t, run.numbers.q_w)

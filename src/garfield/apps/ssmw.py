@@ -1,11 +1,11 @@
 """SSMW: a single server, trusted, and multiple workers, some of which lie (listing 3.1)."""
 
-from garfield.apps.app import Run, app, one_server
+from garfield.apps.application import NoSettings, Run, application
 from garfield.nodes.server import Server
 
 
-@app("ssmw", check=one_server)
-def ssmw(ps: Server, run: Run) -> None:
+@application("ssmw")
+def ssmw(ps: Server, run: Run[NoSettings]) -> None:
     """One trusted server, a robust rule: workers may lie."""
     for t in ps.steps(run.steps):
         gradients = ps.get_gradients(t, run.numbers.q_w)

@@ -1,20 +1,41 @@
 """Vanilla: one server, averaging. What every framework does; survives nothing."""
 
-from garfield.apps.app import Numbers, Run, app, one_server
-from garfield.apps.options import Options
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from garfield.apps.application import Application, NoSettings, Run, application
 from garfield.core.errors import ConfigError
-from garfield.gars import Rule
+from garfield.gars import Rule, parse
 from garfield.nodes.server import Server
 
-
-def _no_faults(numbers: Numbers, gar: Rule, model_gar: Rule, options: Options) -> None:
-    if numbers.f_w or not numbers.synchronous:
-        raise ConfigError("vanilla tolerates no faults and waits for all. Choose ssmw instead.")
-    one_server(numbers, gar, model_gar, options)
+if TYPE_CHECKING:
+    from garfield.apps.settings import Settings
 
 
-@app("vanilla", check=_no_faults, robust=False)
-def vanilla(ps: Server, run: Run) -> None:
+class Vanilla(Application[NoSettings]):
+    """Tolerates no faults, whatever there may be, and waits for all."""
+
+    def tolerated_workers(self, settings: Settings) -> int:
+        return 0
+
+    def rule(self, settings: Settings) -> Rule:
+        return parse("average")
+
+    def rule_name(self, settings: Settings) -> str:
+        return "average"
+
+    def check(self, settings: Settings) -> None:
+        if settings.rounds.asynchronous:
+            raise ConfigError("vanilla tolerates no faults and waits for all. Choose ssmw instead.")
+        super().check(settings)
+
+    def check_transport(self, settings: Settings) -> None:
+        """Any transport will do: all nodes are trusted."""
+
+
+@application("vanilla", Vanilla)
+def vanilla(ps: Server, run: Run[NoSettings]) -> None:
     """One server, averaging: the baseline."""
     for t in ps.steps(run.steps):
         gradients = ps.get_gradients(t, run.numbers.n_w)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from cyclopts import Parameter
 
-from garfield.cli.shared import AsJson, console, print_json, progress
+from garfield.cli.shared import AsJson, WholeNumber, console, print_json, progress
 
 if TYPE_CHECKING:
     from garfield.gars.advice import Advice
 
 
 def advise(
-    n: Annotated[int, typer.Option("--n", help="Vectors to aggregate, faulty ones included.")],
-    f: Annotated[int, typer.Option("--f", help="Faults to tolerate among them.")],
-    d: Annotated[int, typer.Option("--d", help="Parameters of the model.")],
+    *,
+    n: Annotated[WholeNumber, Parameter(help="Vectors to aggregate, faulty ones included.")],
+    f: Annotated[WholeNumber, Parameter(help="Faults to tolerate among them.")],
+    d: Annotated[WholeNumber, Parameter(help="Parameters of the model.")],
     as_json: AsJson = False,
 ) -> None:
     """Say which rules n, f and d allow, what each costs here, and which one to take."""

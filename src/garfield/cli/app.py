@@ -2,85 +2,160 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 
-import typer
-from typer.core import TyperGroup
+from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts.help import DefaultFormatter
 
-from garfield.cli import advise, certs, data, demo, doctor, listings, node, resilience, train
-from garfield.core.errors import GarfieldError
-from garfield.launch.user_files import load
+from garfield.cli.exit_codes import DONE, INTERRUPTED, REFUSED
+from garfield.cli.help_columns import columns
+from garfield.cli.shared import print_error
+from garfield.core.errors import GarfieldError, UnknownName
 
-
-class Commands(TyperGroup):
-    """Shows errors of ours as one line; exit code 2, as for a misspelt option, or 1 for a run."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except GarfieldError as error:
-            line = " ".join(str(error).split())
-            typer.secho(f"Error: {line}", fg=typer.colors.RED, err=True)
-            raise typer.Exit(error.exit_code) from None
+_OPTIONS = Group("Options", sort_key=-1)
 
 
-app = typer.Typer(
-    name="garfield",
-    cls=Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    epilog="Exit codes: 0 done, 1 failed, 2 a setting is wrong or a part is not installed, "
-    "130 interrupted.",
-    pretty_exceptions_show_locals=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+class Command(NamedTuple):
+    """A command that is imported only when it is asked for."""
+
+    target: str
+    """module:attribute of a function, or of an App that holds commands of its own."""
+    about: str
+    """The first line of the function's docstring, for the list of commands."""
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        import garfield
+COMMANDS = {
+    "demo": Command(
+        "garfield.cli.demo:demo",
+        "Train three times on real data: averaging, averaging under attack, robust under attack.",
+    ),
+    "train": Command(
+        "garfield.cli.train:train",
+        "Train a model on this machine, with some of the nodes lying if you like.",
+    ),
+    "node": Command(
+        "garfield.cli.node:node",
+        "Run one node of a cluster; the others may be there already, or come later.",
+    ),
+    "certs": Command(
+        "garfield.cli.certs:certs",
+        "Make certificates, so that nobody can pose as a node of the cluster.",
+    ),
+    "resilience": Command(
+        "garfield.cli.resilience:resilience",
+        "Show how far each rule lands from the honest mean under each attack.",
+    ),
+    "advise": Command(
+        "garfield.cli.advise:advise",
+        "Say which rules n, f and d allow, what each costs here, and which one to take.",
+    ),
+    "rules": Command(
+        "garfield.cli.listings:rules",
+        "List the aggregation rules: what they need, cost, and when to choose them.",
+    ),
+    "attacks": Command(
+        "garfield.cli.listings:attacks",
+        "List the attacks: what the attacker knows, and what it sends.",
+    ),
+    "doctor": Command(
+        "garfield.cli.doctor:doctor",
+        "Say what is installed here, what is missing, and how fast aggregation runs.",
+    ),
+    "data": Command("garfield.cli.data:app", "List data sets, and fetch them."),
+}
+"""Every command by name, in the order of `garfield --help`."""
 
-        typer.echo(f"garfield {garfield.__version__}")
-        raise typer.Exit
+
+def run(words: Sequence[str]) -> int:
+    """Do what the words of a command line say; its exit code. Errors are one line on stderr."""
+    try:
+        rest = _load_files(list(words))
+        wanted = rest[0] if rest else ""
+        if wanted and not wanted.startswith("-") and wanted not in COMMANDS:
+            raise UnknownName("a command", wanted, COMMANDS)
+        code = _command_line(wanted)(rest)
+        return DONE if code is None else int(code)
+    except CycloptsError as error:
+        print_error(str(error))
+        return REFUSED
+    except GarfieldError as error:
+        print_error(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        print_error("Interrupted.")
+        return INTERRUPTED
 
 
-@app.callback()
-def garfield(
-    load_files: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--load",
-            metavar="FILE.py",
-            help="Import a file of yours first: rules and attacks registered there are then "
-            "known by name. May be given several times, before the command.",
-        ),
-    ] = None,
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
-    ] = False,
-) -> None:
-    """Robust distributed learning: training that survives machines that lie, crash or stall."""
-    for path in load_files or []:
-        load(path)
+def _load_files(words: list[str]) -> list[str]:
+    """Import the files named by --load before the command; the words that follow them."""
+    while words and words[0].partition("=")[0] == "--load":
+        _, given, path = words.pop(0).partition("=")
+        if not given and not words:
+            break
+        from garfield.launch.user_files import load
+
+        load(Path(path if given else words.pop(0)))
+    return words
 
 
-def _paragraphs(text: str | None) -> str:
-    """A docstring for any width of terminal: typer keeps the line breaks of ours."""
-    return "\n\n".join(" ".join(part.split()) for part in (text or "").split("\n\n"))
+def _command_line(wanted: str) -> App:
+    """All commands; only the one that is wanted is imported, as it may be slow to."""
+    line = App(
+        name="garfield",
+        version=_version,
+        help_flags=["--help", "-h"],
+        help_epilogue="Exit codes: 0 done, 1 failed, 2 a setting is wrong or a part is not "
+        "installed, 130 interrupted.",
+        help_format="plaintext",
+        help_formatter=DefaultFormatter(column_specs=columns),
+        default_parameter=Parameter(negative=()),
+        group_parameters=_OPTIONS,
+        exit_on_error=False,
+        print_error=False,
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
+
+    @line.default
+    def garfield(
+        *,
+        load: Annotated[
+            list[Path] | None,
+            Parameter(
+                metavar="FILE.py",
+                help="Import a file of yours first: rules, attacks and applications registered "
+                "there are then known by name. May be given several times, before the command.",
+            ),
+        ] = None,
+    ) -> None:
+        """Robust distributed learning: training that survives machines that lie, crash or stall."""
+        line.help_print([])
+
+    line["--help"].group = line["--version"].group = _OPTIONS
+    for place, (name, (target, about)) in enumerate(COMMANDS.items()):
+        if name == wanted:
+            from garfield.cli.flags import spelt_out
+
+            module, _, attribute = target.partition(":")
+            command = getattr(import_module(module), attribute)
+            if isinstance(command, App):
+                line.command(command, name=name)
+            else:
+                line.command(spelt_out(command), name=name, help=_paragraphs(command.__doc__))
+        else:
+            line.command(target, name=name, help=about, sort_key=place)
+    return line
 
 
-for _command in (
-    demo.demo,
-    train.train,
-    node.node,
-    certs.certs,
-    resilience.resilience,
-    advise.advise,
-    listings.rules,
-    listings.attacks,
-    doctor.doctor,
-):
-    app.command(help=_paragraphs(_command.__doc__))(_command)
-app.add_typer(data.app)
+def _paragraphs(docstring: str | None) -> str:
+    """A docstring for any width of terminal: its lines are joined, its paragraphs kept."""
+    return "\n\n".join(" ".join(part.split()) for part in (docstring or "").split("\n\n"))
+
+
+def _version() -> str:
+    import garfield
+
+    return f"garfield {garfield.__version__}"

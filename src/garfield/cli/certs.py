@@ -5,26 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import Parameter
 
-from garfield.cli.shared import names
+from garfield.cli.shared import names, print_line
 from garfield.core.errors import ConfigError
 
 
 def certs(
+    *,
     cluster: Annotated[
-        Path | None, typer.Option(metavar="FILE.toml", help="Make them for the nodes named there.")
+        Path | None, Parameter(metavar="FILE.toml", help="Make them for the nodes named there.")
     ] = None,
     node_names: Annotated[
         list[str] | None,
-        typer.Option("--names", help="Or for these, with commas: server-0,worker-0,worker-1."),
+        Parameter(name="--names", help="Or for these, with commas: server-0,worker-0,worker-1."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to. (tls of the cluster's file)")
+        Path | None, Parameter(metavar="DIR", help="Where to. (tls of the cluster's file)")
     ] = None,
-    days: Annotated[float, typer.Option(help="How long they are valid.")] = 365.0,
+    days: Annotated[float, Parameter(help="How long they are valid.")] = 365.0,
     more: Annotated[
-        bool, typer.Option("--add", help="Add nodes to the authority there; others stay as is.")
+        bool,
+        Parameter(
+            name="--add",
+            help="Add nodes to the authority there; others stay as is.",
+            show_default=False,
+        ),
     ] = False,
 ) -> None:
     """Make certificates, so that nobody can pose as a node of the cluster.
@@ -41,11 +47,11 @@ def certs(
             roles = {n: role for n, role in roles.items() if not (directory / f"{n}.pem").exists()}
         until = add(directory, roles, valid_days=days)
         made = ", ".join(roles) or "nobody: all have one"
-        typer.echo(f"New certificates in {directory}/, until {until:%Y-%m-%d}, for {made}.")
+        print_line(f"New certificates in {directory}/, until {until:%Y-%m-%d}, for {made}.")
     else:
         make(directory, roles, valid_days=days)
-        typer.echo(f"{len(roles)} certificates and their authority are in {directory}/.")
-    typer.echo("Give each machine ca.pem and the .pem and .key of its own nodes; keep ca.key here.")
+        print_line(f"{len(roles)} certificates and their authority are in {directory}/.")
+    print_line("Give each machine ca.pem and the .pem and .key of its own nodes; keep ca.key here.")
 
 
 def _wanted(

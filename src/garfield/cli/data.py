@@ -5,20 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from cyclopts import App, Parameter
 
-from garfield.cli.shared import AsJson, console, print_json
+from garfield.cli.exit_codes import FAILED
+from garfield.cli.shared import AsJson, console, print_error, print_json, print_line
 
-app = typer.Typer(name="data", no_args_is_help=True, help="List data sets, and fetch them.")
+app = App(name="data", help="List data sets, and fetch them.")
 
 DataDirectory = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Where data lie. ($GARFIELD_DATA, else ~/.cache/garfield)"),
+    Parameter(metavar="DIR", help="Where data lie. ($GARFIELD_DATA, else ~/.cache/garfield)"),
 ]
 
 
-@app.command("list")
-def list_sets(to: DataDirectory = None, as_json: AsJson = False) -> None:
+@app.command(name="list")
+def list_sets(*, to: DataDirectory = None, as_json: AsJson = False) -> None:
     """List the data sets, and say which are here."""
     from rich import box
     from rich.table import Table
@@ -44,9 +45,11 @@ def list_sets(to: DataDirectory = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="Which one: mnist, fashion, cifar10.")],
+    name: Annotated[str, Parameter(help="Which one: mnist, fashion, cifar10.")],
+    /,
+    *,
     to: DataDirectory = None,
-) -> None:
+) -> int | None:
     """Download a data set from where it is published; what arrives is checked."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
@@ -67,9 +70,10 @@ def fetch(
         try:
             root = fetch(name, to, progress=advance)
         except InputError as problem:
-            typer.secho(f"Error: {problem}", fg=typer.colors.RED, err=True)
-            raise typer.Exit(1) from None
-    typer.echo(f"{name} is in {root}/.")
+            print_error(str(problem))
+            return FAILED
+    print_line(f"{name} is in {root}/.")
+    return None
 
 
 def _here(name: str, to: Path | None) -> bool:

@@ -5,13 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from cyclopts import Parameter, validators
 
-from garfield.cli.shared import AsJson, console, print_json
-from garfield.cli.train import FAILED, INTERRUPTED, default_directory, display_of
+from garfield.cli.exit_codes import FAILED, INTERRUPTED
+from garfield.cli.shared import (
+    AsJson,
+    WholeNumber,
+    console,
+    print_error,
+    print_json,
+    print_note,
+)
+from garfield.cli.train import default_directory, display_of
 
 if TYPE_CHECKING:
-    from garfield.launch.settings import Settings
+    from garfield.apps.settings import Settings
     from garfield.launch.training import RunResult
     from garfield.report.comparison import Entry
 
@@ -21,14 +29,18 @@ WORKERS = 9
 
 
 def demo(
-    steps: Annotated[int, typer.Option(min=2, help="Updates of the model in each run.")] = STEPS,
-    attack: Annotated[str, typer.Option(help="What the liars do.")] = "reverse",
+    *,
+    steps: Annotated[
+        WholeNumber,
+        Parameter(help="Updates of the model in each run.", validator=validators.Number(gte=2)),
+    ] = STEPS,
+    attack: Annotated[str, Parameter(help="What the liars do.")] = "reverse",
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where it is kept. (runs/DATE-TIME-demo)")
+        Path | None, Parameter(metavar="DIR", help="Where it is kept. (runs/DATE-TIME-demo)")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Fixes all randomness.")] = 0,
+    seed: Annotated[WholeNumber, Parameter(help="Fixes all randomness.")] = 0,
     as_json: AsJson = False,
-) -> None:
+) -> int | None:
     """Train three times on real data: averaging, averaging under attack, robust under attack.
 
     Each run is ten processes on this machine: a server and nine workers, two of which lie.
@@ -46,18 +58,19 @@ def demo(
         directory = RunDirectory(root.path / label.replace(" ", "-"))
         result = train(settings, directory, display_of(settings, f"{number}/3 {label}"))
         if result.interrupted:
-            raise typer.Exit(INTERRUPTED)
+            return INTERRUPTED
         if result.failure and not result.summary["diverged"]:
-            typer.secho(f"Error: {result.failure}", fg=typer.colors.RED, err=True)
-            raise typer.Exit(FAILED)
+            print_error(result.failure)
+            return FAILED
         entries[label] = _entry(label, settings, result)
     _show(list(entries.values()), root.path, as_json)
+    return None
 
 
 def _runs(steps: int, attack: str, seed: int) -> dict[str, Settings]:
-    from garfield.launch.settings import Settings
+    from garfield.apps.settings import Settings
 
-    calm = Settings(
+    calm = Settings.of(
         app="vanilla", model="mnist_cnn", data="fashion-small", workers=WORKERS, steps=steps,
         evaluate_every=max(1, steps // 16), seed=seed,
     )  # fmt: skip
@@ -69,10 +82,10 @@ def _runs(steps: int, attack: str, seed: int) -> dict[str, Settings]:
 def _entry(label: str, settings: Settings, result: RunResult) -> Entry:
     from garfield.report.comparison import Entry
 
-    rule = settings.gar if settings.application.robust else "averaging"
-    attack = settings.worker_attack
+    rule = settings.rule_name.replace("average", "averaging")
+    attack = settings.faults.worker_attack
     return Entry(
-        label, settings.byzantine_workers, attack, rule, result.summary, result.history.curve
+        label, settings.faults.byzantine_workers, attack, rule, result.summary, result.history.curve
     )
 
 
@@ -85,7 +98,7 @@ def _show(entries: list[Entry], path: Path, as_json: bool) -> None:
     try:
         draw(entries, f"{LIARS} of {WORKERS} workers lie: who still learns?", picture)
     except MissingDependency as missing:
-        typer.echo(str(missing), err=True)
+        print_note(str(missing))
     if as_json:
         print_json({"runs": [entry.summary for entry in entries], "findings": said})
         return

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import typer
-
+from garfield.cli.exit_codes import DONE, FAILED
 from garfield.cli.shared import AsJson, console, print_json
 
 
-def doctor(as_json: AsJson = False) -> None:
+def doctor(*, as_json: AsJson = False) -> int:
     """Say what is installed here, what is missing, and how fast aggregation runs.
 
     Exits with 1 if the compiled kernels do not load: nothing works without them.
@@ -32,5 +31,4 @@ def doctor(as_json: AsJson = False) -> None:
         out = console()
         out.print(machine_table(host, kernels, packages))
         out.print(speed_line(speed) if speed else "Without its kernels, garfield cannot aggregate.")
-    if not kernels.loaded:
-        raise typer.Exit(1)
+    return DONE if kernels.loaded else FAILED

@@ -1,112 +1,84 @@
-"""Flags of a command from the fields of a settings class, read from its source.
-
-The source, not the class: its module imports numpy, for which `garfield --help`
-need not wait; and only there stand the docstrings under the fields.
-"""
+"""Flags of a command from settings: see `garfield.core.config`."""
 
 from __future__ import annotations
 
-import ast
 import inspect
-from collections.abc import Callable
-from functools import cache
-from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, make_dataclass
+from functools import partial, wraps
+from typing import Annotated, Any
 
-import typer
+from cyclopts import Group, Parameter
 
-import garfield
-
-_OPTIONAL: dict[str, Any] = {
-    "str": str | None, "int": int | None, "float": float | None, "bool": bool | None,
-}  # fmt: skip
-
-_NO = "no_"
+from garfield.core.config import Setting
 
 
-class Field(NamedTuple):
-    """One setting, as its class declares it."""
+@dataclass(frozen=True)
+class Flags:
+    """Marks a command's parameter, a dict, that is given as one flag for each of some settings."""
 
-    name: str
-    kind: str
-    """str, int, float or bool."""
-    default: Any
-    about: str
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def parameters(self) -> list[inspect.Parameter]:
-        """For typer; None means that the flag was not given."""
-        unset = self.default is None or self.default is False
-        default = "" if unset else f" ({self.default})"
-        option = typer.Option(self.flag, help=f"{self.about}{default}", show_default=False)
-        made = [_parameter(self.name, self.kind, option)]
-        if self.kind == "bool":  # hidden: two columns of flags leave no room for help
-            no = typer.Option(f"--no-{self.flag[2:]}", hidden=True)
-            made.append(_parameter(f"{_NO}{self.name}", "bool", no))
-        return made
+    panels: Callable[[], Mapping[str, Iterable[Setting]]]
+    """The settings by the titles of the panels that help shows them in. Asked when the command
+    runs: files of the user's may have registered more by then."""
 
 
-def _parameter(name: str, kind: str, option: Any) -> inspect.Parameter:
-    annotation: Any = Annotated[_OPTIONAL[kind], option]
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, keyword, default=None, annotation=annotation)
+def spelt_out(command: Callable[..., int | None]) -> Callable[..., int | None]:
+    """The command, with flags for every parameter that is marked; those given reach it."""
+    signature = inspect.signature(command)
+    hints = typing.get_type_hints(command, include_extras=True)
+    marked = {name: mark for name, hint in hints.items() if (mark := _mark(hint)) is not None}
+    if not marked:
+        return command
 
+    @wraps(command)
+    def called(**arguments: Any) -> int | None:
+        for name in marked:
+            flags = vars(arguments[name]) if arguments.get(name) is not None else {}
+            arguments[name] = {flag: value for flag, value in flags.items() if value is not None}
+        return command(**arguments)
 
-def fields() -> tuple[Field, ...]:
-    """All settings of a run: those of every application, then those of some."""
-    return _fields("launch/settings.py", "Settings") + _fields("apps/options.py", "Options")
-
-
-@cache
-def _fields(file: str, owner: str) -> tuple[Field, ...]:
-    """The fields of a dataclass, in order, each with the docstring below it."""
-    tree = ast.parse((Path(garfield.__file__).parent / file).read_text(encoding="utf-8"))
-    constants = {
-        node.targets[0].id: ast.literal_eval(node.value)
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Name)
-        and isinstance(node.value, ast.Constant)
-    }
-    body = next(n.body for n in tree.body if isinstance(n, ast.ClassDef) and n.name == owner)
-    found = []
-    for node, below in zip(body, [*body[1:], None], strict=True):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            assert node.value is not None  # every setting has a default
-            kind = ast.unparse(node.annotation).partition(" ")[0]
-            default = _value(node.value, constants)
-            found.append(Field(node.target.id, kind, default, _text(below)))
-    return tuple(found)
-
-
-def with_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, its ``**flags`` replaced by one option for every setting."""
-    signature = inspect.signature(command, eval_str=True)
-    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    own = [p.replace(kind=p.KEYWORD_ONLY) for p in own]
-    options = [*(option for field in fields() for option in field.parameters), *own]
-
-    def called(**given: Any) -> None:
-        refused = [name for name in given if name.startswith(_NO) and given[name]]
-        kept = {name: value for name, value in given.items() if not name.startswith(_NO)}
-        command(**kept | {name.removeprefix(_NO): False for name in refused})
-
-    called.__name__, called.__doc__ = command.__name__, command.__doc__
-    called.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
-    called.__annotations__ = {option.name: option.annotation for option in options}
+    hints |= {name: _flattened(mark.panels()) for name, mark in marked.items()}
+    parameters = [
+        parameter.replace(
+            annotation=hints[name], default=None if name in marked else parameter.default
+        )
+        for name, parameter in signature.parameters.items()
+    ]
+    called.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = hints
     return called
 
 
-def _value(node: ast.expr, constants: dict[str, Any]) -> Any:
-    return constants[node.id] if isinstance(node, ast.Name) else ast.literal_eval(node)
+def _mark(hint: Any) -> Flags | None:
+    notes = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
+    return next((note for note in notes if isinstance(note, Flags)), None)
 
 
-def _text(node: ast.stmt | None) -> str:
-    """The docstring, its lines joined."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-        return " ".join(str(node.value.value).split())
-    return ""
+def _flattened(panels: Mapping[str, Iterable[Setting]]) -> Any:
+    """A dataclass of flags that need no prefix; None means that a flag was not given."""
+    made: dict[str, Any] = {}
+    for title, settings in panels.items():
+        group = Group.create_ordered(title)
+        for setting in settings:
+            kind = str if setting.kind is tuple else setting.kind  # names, with commas
+            made.setdefault(setting.name, Annotated[kind | None, _parameter(setting, group)])
+    flags = make_dataclass("Given", [(name, made[name], field(default=None)) for name in made])
+    flags.__module__ = __name__  # cyclopts takes a class of the standard library for one value
+    return Annotated[flags, Parameter(name="*")]
+
+
+def _parameter(setting: Setting, group: Group) -> Parameter:
+    unset = setting.default is None or setting.default is False or setting.default == ()
+    return Parameter(
+        name=setting.flag,
+        negative=f"--no-{setting.flag[2:]}" if setting.kind is bool else (),
+        converter=None if setting.kind is bool else partial(_parsed, setting),
+        help=setting.about,
+        show_default=False if unset else str(setting.default),
+        group=group,
+    )
+
+
+def _parsed(setting: Setting, kind: type, tokens: Any) -> Any:
+    return setting.parsed(tokens[0].value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from garfield.cli.shared import AsJson, console, print_json
 
 
-def rules(as_json: AsJson = False) -> None:
+def rules(*, as_json: AsJson = False) -> None:
     """List the aggregation rules: what they need, cost, and when to choose them."""
     from garfield.gars import GARS
     from garfield.preaggregation import STAGES
@@ -32,7 +32,7 @@ def rules(as_json: AsJson = False) -> None:
     out.print(f"In front of any of them, as in nnm+multi-krum: {', '.join(STAGES)}.")
 
 
-def attacks(as_json: AsJson = False) -> None:
+def attacks(*, as_json: AsJson = False) -> None:
     """List the attacks: what the attacker knows, and what it sends."""
     from garfield.attacks import ATTACKS
     from garfield.nodes.byzantine import BEHAVIOURS

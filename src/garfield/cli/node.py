@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from cyclopts import Parameter, validators
+
+from garfield.cli.exit_codes import DONE, FAILED
+from garfield.cli.shared import WholeNumber, print_line
 
 if TYPE_CHECKING:
     from garfield.launch.node_record import NodeRecord
@@ -18,26 +21,30 @@ _WORKERS_SPEAK_EVERY_S = 5.0
 
 
 def node(
+    *,
     cluster: Annotated[
-        Path, typer.Option(metavar="FILE.toml", help="Its settings, nodes and certificates.")
+        Path, Parameter(metavar="FILE.toml", help="Its settings, nodes and certificates.")
     ],
-    name: Annotated[str, typer.Option(help="Which of its nodes to be, such as worker-3.")],
+    name: Annotated[str, Parameter(help="Which of its nodes to be, such as worker-3.")],
     listen: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Where to listen, if not where peers connect to."),
+        Parameter(metavar="HOST:PORT", help="Where to listen, if not where peers connect to."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep metrics, a summary and checkpoints there."),
+        Parameter(metavar="DIR", help="Keep metrics, a summary and checkpoints there."),
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Go on with what is kept there."),
+        Parameter(metavar="DIR", help="Go on with what is kept there."),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="For computing. (all cores of the machine)")
+        WholeNumber | None,
+        Parameter(
+            help="For computing. (all cores of the machine)", validator=validators.Number(gte=1)
+        ),
     ] = None,
-) -> None:
+) -> int:
     """Run one node of a cluster; the others may be there already, or come later.
 
     A server that is alone ends when its last step is done, every other node give_up_s later:
@@ -48,8 +55,7 @@ def node(
     """
     from garfield.launch.cluster import read_cluster, run_cluster_node
     from garfield.launch.node_record import NodeRecord
-    from garfield.runs.heap import keep_heap
-    from garfield.runs.threads import use_threads
+    from garfield.runs.process import keep_heap, use_threads
 
     found = read_cluster(cluster)
     found.check_name(name)
@@ -60,8 +66,7 @@ def node(
     with NodeRecord(found, name, out, resume) as record:
         printer = Printer(found.settings.steps, record)
         run_cluster_node(found, name, printer.take, listen=listen, checkpoints=record.checkpoints)
-    if printer.diverged:
-        raise typer.Exit(1)
+    return FAILED if printer.diverged else DONE
 
 
 class Printer:
@@ -84,4 +89,4 @@ class Printer:
             self._spoke_at = time.monotonic()
         text = line(event, self._total)
         if text is not None:
-            typer.echo(text)
+            print_line(text)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from cyclopts import Parameter
 
-from garfield.cli.shared import AsJson, console, names, print_json, progress
+from garfield.cli.shared import AsJson, WholeNumber, console, names, print_json, progress
 
 if TYPE_CHECKING:
     from garfield.attacks import Attack
@@ -19,18 +19,19 @@ _KNOWING = ("nothing", "own", "all")
 
 
 def resilience(
-    n: Annotated[int, typer.Option("--n", help="Workers, attackers included.")] = 17,
-    f: Annotated[int, typer.Option("--f", help="Attackers among them.")] = 3,
+    *,
+    n: Annotated[WholeNumber, Parameter(help="Workers, attackers included.")] = 17,
+    f: Annotated[WholeNumber, Parameter(help="Attackers among them.")] = 3,
     rules: Annotated[
-        list[str] | None, typer.Option(help="Rules or chains, with commas; all if not given.")
+        list[str] | None, Parameter(help="Rules or chains, with commas; all if not given.")
     ] = None,
     attacks: Annotated[
-        list[str] | None, typer.Option(help="Attacks, with commas; all if not given.")
+        list[str] | None, Parameter(help="Attacks, with commas; all if not given.")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds of training to take gradients from.")] = 3,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same numbers.")] = 0,
+    rounds: Annotated[WholeNumber, Parameter(help="Rounds of training that give gradients.")] = 3,
+    seed: Annotated[WholeNumber, Parameter(help="The same seed gives the same numbers.")] = 0,
     picture: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Also draw it: .png, .svg or .pdf.")
+        Path | None, Parameter(metavar="PATH", help="Also draw it: .png, .svg or .pdf.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

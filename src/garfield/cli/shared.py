@@ -1,11 +1,12 @@
-"""What the commands share: the --json option, the two consoles, lists of names."""
+"""What the commands share: the --json option, the two consoles, errors, lists of names."""
 
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-import typer
+from cyclopts import Parameter
 
 from garfield.core.files import as_json
 
@@ -14,8 +15,19 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 AsJson: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print JSON for scripts instead of tables.")
+    bool,
+    Parameter(name="--json", help="Print JSON for scripts instead of tables.", show_default=False),
 ]
+
+
+def _whole_number(kind: type[int], tokens: Any) -> int:
+    try:
+        return int(tokens[0].value)  # cyclopts would round 3.5
+    except ValueError:
+        raise ValueError(f"it must be a whole number, got {tokens[0].value!r}.") from None
+
+
+WholeNumber: TypeAlias = Annotated[int, Parameter(converter=_whole_number)]
 
 _WIDTH_OF_A_FILE = 160
 
@@ -42,7 +54,25 @@ def progress() -> Progress:
 
 def print_json(value: Any) -> None:
     """Print a value as it would stand in a file of JSON."""
-    typer.echo(as_json(value, indent=2))
+    print_line(as_json(value, indent=2))
+
+
+def print_line(text: str) -> None:
+    """Write a line of the result to standard output, for whoever reads along."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def print_note(text: str) -> None:
+    """Write a line that is no result to standard error."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def print_error(text: str) -> None:
+    """Write what went wrong to standard error, as one line; red on a terminal."""
+    line = f"Error: {' '.join(text.split())}"
+    print_note(f"\033[31m{line}\033[0m" if sys.stderr.isatty() else line)
 
 
 def names(texts: list[str]) -> list[str]:

@@ -6,42 +6,54 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from cyclopts import Parameter, validators
 
-from garfield.cli.flags import with_flags
-from garfield.cli.shared import AsJson, console, print_json
+from garfield.cli.exit_codes import DONE, FAILED, INTERRUPTED
+from garfield.cli.flags import Flags
+from garfield.cli.shared import AsJson, WholeNumber, console, print_error, print_json, print_note
 
 if TYPE_CHECKING:
-    from garfield.launch.settings import Settings
+    from garfield.apps.settings import Settings
+    from garfield.core.config import Setting
     from garfield.launch.training import RunResult
     from garfield.report.live import LiveDisplay
 
-FAILED, INTERRUPTED = 1, 130
+
+def _panels() -> dict[str, list[Setting]]:
+    """The settings of every run, then those of each application that is known by now."""
+    from garfield.apps import APPLICATIONS
+    from garfield.apps.settings import all_settings
+
+    panels: dict[str, list[Setting]] = {}
+    for setting in all_settings():
+        of_all = setting.group.capitalize() or "Run"
+        title = f"Only for {setting.group}" if setting.group in APPLICATIONS else of_all
+        panels.setdefault(title, []).append(setting)
+    return panels
 
 
-@with_flags
 def train(
+    *,
+    given: Annotated[dict[str, Any], Flags(_panels)],
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the run is kept. (runs/DATE-TIME-APP)")
+        Path | None, Parameter(metavar="DIR", help="Where the run is kept. (runs/DATE-TIME-APP)")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE.toml", help="Settings as TOML; flags win.")
+        Path | None, Parameter(metavar="FILE.toml", help="Settings as TOML; flags win.")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Go on with the run kept there.")
+        Path | None, Parameter(metavar="DIR", help="Go on with the run kept there.")
     ] = None,
     threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
+        WholeNumber | None,
+        Parameter(
             help="Of each process; more than one pays for large models. "
             "(1; all cores with --simulate)",
-            show_default=False,
+            validator=validators.Number(gte=1),
         ),
     ] = None,
     as_json: AsJson = False,
-    **flags: Any,
-) -> None:
+) -> int:
     """Train a model on this machine, with some of the nodes lying if you like.
 
     Starts real processes that pull vectors from each other, unless --simulate. Leaves a
@@ -53,7 +65,6 @@ def train(
     from garfield.runs.run_directory import RunDirectory
 
     base = _base(config, resume)
-    given = {name: value for name, value in flags.items() if value is not None}
     settings = prepare(base.updated(**given))
     if resume is None:
         directory = RunDirectory(out or default_directory(settings.app))
@@ -66,7 +77,7 @@ def train(
     result = train(
         settings, directory, display_of(settings), checkpoints=checkpoints, threads=threads
     )
-    show(result, directory.path, as_json)
+    return show(result, directory.path, as_json)
 
 
 def default_directory(what: str) -> Path:
@@ -91,8 +102,8 @@ def display_of(settings: Settings, title: str | None = None) -> LiveDisplay:
     return display_for(status, title or title_of(settings), err, time.monotonic)
 
 
-def show(result: RunResult, path: Path, as_json: bool) -> None:
-    """The result, and the exit code that goes with it."""
+def show(result: RunResult, path: Path, as_json: bool) -> int:
+    """Print the result; the exit code that goes with it."""
     from garfield.report.summary_table import summary_table
 
     if as_json:
@@ -102,18 +113,19 @@ def show(result: RunResult, path: Path, as_json: bool) -> None:
         out.print(summary_table(result.summary))
         out.print(f"Kept in {path}/", soft_wrap=True)
     if result.failure:
-        typer.secho(f"Error: {' '.join(result.failure.split())}", fg=typer.colors.RED, err=True)
-        raise typer.Exit(FAILED)
+        print_error(result.failure)
+        return FAILED
     if result.interrupted:
         if result.summary["steps"]:
-            typer.echo(f"Go on with: garfield train --resume {path}", err=True)
-        raise typer.Exit(INTERRUPTED)
+            print_note(f"Go on with: garfield train --resume {path}")
+        return INTERRUPTED
+    return DONE
 
 
 def _base(config: Path | None, resume: Path | None) -> Settings:
     """Defaults, then what a file says: of the run that is resumed, or the one given."""
+    from garfield.apps.settings import Settings
     from garfield.core.errors import ConfigError
-    from garfield.launch.settings import Settings
     from garfield.runs.run_directory import RunDirectory
 
     if resume is None:
@@ -127,7 +139,8 @@ def _base(config: Path | None, resume: Path | None) -> Settings:
 
 def _read(path: Path) -> Settings:
     """Settings of a file, and the user's own files that it names."""
-    from garfield.launch.settings import Settings, read_toml
+    from garfield.apps.settings import from_toml
+    from garfield.core.config import read_toml
     from garfield.launch.user_files import without_files
 
-    return Settings().updated(**without_files(read_toml(path), path.parent))
+    return from_toml(without_files(read_toml(path), path.parent))

@@ -16,11 +16,12 @@ import numpy as np
 
 from garfield.adapters.contract import SGD, Adapter, Batch
 from garfield.apps import Run
+from garfield.apps.groups import NONE, Samples
+from garfield.apps.settings import Settings
 from garfield.core.frameworks import require
 from garfield.data import Dataset, load
 from garfield.data.batches import Batches, EvaluationBatches
 from garfield.data.partitions import parse as parse_partition
-from garfield.launch.settings import NONE, Settings
 from garfield.nodes.byzantine import LyingOutbox, Plan, Spy, parse_plan
 from garfield.nodes.node import NodeArguments
 from garfield.nodes.outbox import Outbox
@@ -49,54 +50,52 @@ class Factory:
 
     def worker(self, name: str, transport: Transport) -> Worker:
         s = self.settings
-        outbox = self._outbox(name, transport, s.worker_names, s.worker_attack)
-        data: Any = self.feed(self._batches(name, name))
-        more = s.application.worker_arguments(s, s.numbers)
-        if s.application.shared_data:
-            data = [self.feed(self._batches(each, name)) for each in s.worker_names]
-            more["place"] = s.worker_names.index(name)
+        outbox = self._outbox(name, transport, s.worker_names, s.faults.worker_attack)
         return s.application.worker(
-            self.adapter(name, False), data, transport=transport, servers=s.server_names,
-            f_ps=s.numbers.f_ps, q_ps=s.numbers.q_ps, model_gar=s.model_rule,
-            momentum=s.momentum - s.server_momentum, **self._node(outbox), **more,
+            s, name, self.adapter(name, False),
+            lambda whose: self.feed(self._batches(whose, name)),
+            transport=transport, servers=s.server_names, f_ps=s.numbers.f_ps, q_ps=s.numbers.q_ps,
+            model_gar=s.model_rule, **self._node(outbox),
+            momentum=s.learning.momentum - s.application.server_momentum(s),
         )  # fmt: skip
 
     def server(self, name: str, transport: Transport) -> Server:
         s = self.settings
-        attack = s.worker_attack if s.application.peers else s.server_attack
+        is_worker = name in s.worker_names  # too, where there are no servers
+        attack = s.faults.worker_attack if is_worker else s.faults.server_attack
         outbox = self._outbox(name, transport, s.server_names, attack)
         model = self.adapter(name, True)
         worker = None
-        if s.application.peers:
+        if is_worker:
             worker = Worker(
                 model, self.feed(self._batches(name, name)), transport=transport, servers=[name],
-                momentum=s.momentum, **self._node(outbox, serves=False),
+                momentum=s.learning.momentum, **self._node(outbox, serves=False),
             )  # fmt: skip
         return s.application.server(
             model, transport=transport, workers=s.worker_names, servers=s.server_names,
             f_w=s.numbers.f_w, f_ps=s.numbers.f_ps, worker=worker, **self._node(outbox),
-            test=evaluation_batches(self._dataset(), s.test_images, s.seed),
+            test=evaluation_batches(self._dataset(), s.evaluation.test_images, s.seed),
         )  # fmt: skip
 
-    def run(self, after_step: Callable[[Server, Run], None]) -> Run:
+    def run(self, after_step: Callable[[Server, Run[Any]], None]) -> Run[Any]:
         """What a server's loop is told."""
         s = self.settings
-        return Run(s.steps, s.numbers, s.rule, s.model_rule, s.contractions, s, after_step)
+        return Run(s.steps, s.numbers, s.rule, s.model_rule, s.own, after_step)
 
     def _dataset(self) -> Dataset:
-        return dataset(self.settings.data, self.settings.data_dir)
+        return dataset(self.settings.samples.data, self.settings.samples.data_dir)
 
     def _batches(self, name: str, reader: str) -> Batches:
         """A worker's batches, as somebody reads them who may turn their labels."""
         s = self.settings
         data, place = self._dataset(), s.all_workers.index(name)
-        shares = partition_of(s.data, s.data_dir, s.partition, s.workers, s.seed)
+        shares = shares_of(s.samples, s.nodes.workers, s.seed)
         labels = data.labels("train")
-        if reader in s.liars and s.worker_attack != NONE:
-            attack = parse_plan(s.worker_attack).attack
+        if reader in s.liars and s.faults.worker_attack != NONE:
+            attack = parse_plan(s.faults.worker_attack).attack
             labels = labels if attack is None else attack.labels(labels, len(data.classes))
         pixels, seed = data.pixels("train"), (s.seed, place)
-        return Batches(pixels, labels, shares[place], s.batch, seed, data.prepare)
+        return Batches(pixels, labels, shares[place], s.learning.batch, seed, data.prepare)
 
     def _node(self, outbox: Outbox, *, serves: bool = True) -> NodeArguments:
         return {**self.node, "outbox": outbox, "serves": serves}
@@ -109,7 +108,7 @@ class Factory:
         honest = [peer for peer in alike if peer not in s.liars]
         known = Plan(
             n=len(alike), f=len(liars), rank=liars.index(name), seed=s.seed,
-            spy=_spy(transport, honest, s.timeout_s), defence=self._defence(name),
+            spy=_spy(transport, honest, s.rounds.timeout_s), defence=self._defence(name),
             agreed=self._agreed.setdefault(tuple(alike), {}),
         )  # fmt: skip
         return LyingOutbox(parse_plan(attack, known), name)
@@ -150,13 +149,11 @@ def dataset(name: str, data_dir: str | None) -> Dataset:
 
 
 @lru_cache(maxsize=2)
-def partition_of(
-    data: str, data_dir: str | None, partition: str, workers: int, seed: int
-) -> list[Any]:
-    """Who gets which samples: the same answer at every node."""
-    labels = dataset(data, data_dir).labels("train")
+def shares_of(samples: Samples, workers: int, seed: int) -> list[Any]:
+    """Which samples each worker has: the same answer at every node."""
+    labels = dataset(samples.data, samples.data_dir).labels("train")
     rng = np.random.default_rng([seed, 1])
-    return list(parse_partition(partition)(labels, workers=workers, rng=rng))
+    return list(parse_partition(samples.partition)(labels, workers=workers, rng=rng))
 
 
 @lru_cache(maxsize=2)
@@ -164,7 +161,7 @@ def settled(settings: Settings) -> Settings:
     """With what the application works out for itself: the same answer at every node."""
 
     def probe() -> tuple[Adapter, Batch]:
-        data = dataset(settings.data, settings.data_dir)
+        data = dataset(settings.samples.data, settings.samples.data_dir)
         some = np.random.default_rng([settings.seed, 3]).permutation(len(data.labels("train")))
         batch = (
             data.prepare(data.pixels("train")[some[:PROBED]]),
@@ -172,14 +169,17 @@ def settled(settings: Settings) -> Settings:
         )
         return new_adapter(settings, settings.frameworks[0], optimizer=False), batch
 
-    return settings.updated(**settings.application.settle(settings, probe))
+    return settings.application.settled(settings, probe)
 
 
 def new_adapter(settings: Settings, framework: str, *, optimizer: bool) -> Adapter:
     """A fresh model, the same at every node of a framework, with plain SGD at a server."""
     make = _torch_adapter if framework == "torch" else _tensorflow_adapter
     s = settings
-    sgd = SGD(s.learning_rate, s.learning_rate_decay, s.server_momentum, s.weight_decay)
+    momentum = s.application.server_momentum(s)
+    sgd = SGD(
+        s.learning.learning_rate, s.learning.learning_rate_decay, momentum, s.learning.weight_decay
+    )
     return make(settings, sgd if optimizer else None)
 
 
@@ -188,12 +188,12 @@ def _tensorflow_adapter(settings: Settings, sgd: SGD | None) -> Adapter:
     from garfield.adapters.tensorflow_adapter import TensorFlowAdapter
     from garfield.models import build_in_keras
 
-    data = dataset(settings.data, settings.data_dir)
-    module = build_in_keras(settings.model, classes=len(data.classes), seed=settings.seed)
+    data = dataset(settings.samples.data, settings.samples.data_dir)
+    module = build_in_keras(settings.learning.model, classes=len(data.classes), seed=settings.seed)
     if sgd is not None:
         return TensorFlowAdapter.with_sgd(module, sgd)
     adapter = TensorFlowAdapter(module)
-    adapter.warm_up((settings.batch, *data.image))
+    adapter.warm_up((settings.learning.batch, *data.image))
     return adapter
 
 
@@ -201,6 +201,6 @@ def _torch_adapter(settings: Settings, sgd: SGD | None) -> Adapter:
     from garfield.adapters.torch_adapter import TorchAdapter
     from garfield.models import build
 
-    data = dataset(settings.data, settings.data_dir)
-    module = build(settings.model, classes=len(data.classes), seed=settings.seed)
+    data = dataset(settings.samples.data, settings.samples.data_dir)
+    module = build(settings.learning.model, classes=len(data.classes), seed=settings.seed)
     return TorchAdapter(module) if sgd is None else TorchAdapter.with_sgd(module, sgd)

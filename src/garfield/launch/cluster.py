@@ -26,12 +26,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from garfield.apps.settings import Settings, from_toml
+from garfield.core.config import read_toml
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.events import Event, Sink
-from garfield.launch.lossy import transport_of
 from garfield.launch.node import run_node
+from garfield.launch.node_transport import transport_of
 from garfield.launch.server_checkpoints import ServerCheckpoints
-from garfield.launch.settings import Settings, read_toml
 from garfield.launch.user_files import without_files
 
 _KEYS = ("settings", "nodes", "tls", "insecure", "load")
@@ -51,16 +52,11 @@ class Cluster:
     def roles(self) -> dict[str, str]:
         """As their certificates must say."""
         s = self.settings
-        if s.application.peers:
-            return dict.fromkeys(s.server_names, "node")
-        return {
-            **dict.fromkeys(s.server_names, "server"),
-            **dict.fromkeys(s.worker_names, "worker"),
-        }
+        return {name: s.application.role(s, name) for name in (*s.server_names, *s.worker_names)}
 
     def check_name(self, name: str) -> None:
         """Refuse one that does not take part."""
-        if name in self.settings.excluded:
+        if name in self.settings.nodes.exclude:
             raise ConfigError(f"{name} is excluded from this cluster by its settings.")
         if name not in self.roles:
             raise UnknownName("a node of this cluster", name, self.roles)
@@ -72,10 +68,10 @@ def read_cluster(path: Path) -> Cluster:
     for key in content:
         if key not in _KEYS:
             raise UnknownName(f"a key of {path}", key, _KEYS)
-    settings = Settings().updated(**_underscored(_table(content, "settings", path))).check()
+    settings = from_toml(_table(content, "settings", path)).check()
     nodes = _table(content, "nodes", path)
     tls = content.get("tls")
-    if settings.simulate or settings.transport != "grpc":
+    if settings.simulate or settings.nodes.transport != "grpc":
         raise ConfigError(
             f"{path}: the nodes of a cluster are real and talk by gRPC. Remove the settings "
             "simulate and transport."
@@ -84,7 +80,7 @@ def read_cluster(path: Path) -> Cluster:
         settings, nodes, None if tls is None else path.parent / str(tls),
         bool(content.get("insecure", False)),
     )  # fmt: skip
-    _check_nodes(path, nodes, list(cluster.roles), settings.excluded)
+    _check_nodes(path, nodes, list(cluster.roles), settings.nodes.exclude)
     return cluster
 
 
@@ -97,11 +93,11 @@ def run_cluster_node(
     After its last step it stays for `give_up_s`: slower peers may still want its last vector.
     A server that is alone has given all its workers what they need, and ends at once.
     """
-    from garfield.transport.identity import Peer
+    from garfield.transport.identity import PeerAddress
 
     settings = cluster.settings
     cluster.check_name(name)
-    peers = {peer: Peer(cluster.nodes[peer], role) for peer, role in cluster.roles.items()}
+    peers = {peer: PeerAddress(cluster.nodes[peer], role) for peer, role in cluster.roles.items()}
     transport = transport_of(settings)(
         name, peers, listen=listen or cluster.nodes[name], credentials=_credentials(cluster, name),
         insecure_ok=cluster.insecure,
@@ -109,7 +105,7 @@ def run_cluster_node(
 
     def stay() -> None:
         if name not in settings.server_names or len(settings.server_names) > 1:
-            time.sleep(settings.give_up_s)  # slower peers may still want our last vector
+            time.sleep(settings.rounds.give_up_s)  # slower peers may still want our last vector
 
     try:
         run_node(
@@ -162,10 +158,6 @@ def _table(content: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise ConfigError(f"{path} needs a table [{key}].")
     return table
-
-
-def _underscored(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.replace("-", "_"): value for name, value in table.items()}
 
 
 def _check_nodes(

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from garfield.core.errors import NodeFailed
+from garfield.runs.process import imported, preload_modules, use_threads
 from garfield.runs.supervised import Channel
 from garfield.runs.supervisor import Supervisor
-from garfield.runs.threads import imported, preload_modules, use_threads
 from garfield.transport.connect import connect
 from garfield.transport.contract import Transport
 

@@ -12,15 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from garfield.apps import Run
+from garfield.apps.settings import Settings
 from garfield.core.errors import DivergedError, QuorumError
 from garfield.core.events import Sink
 from garfield.launch.assemble import Factory, new_adapter, settled
 from garfield.launch.background_evaluator import BackgroundEvaluator
 from garfield.launch.reporters import ServerReporter, WorkerReporter, account
 from garfield.launch.server_checkpoints import ServerCheckpoints
-from garfield.launch.settings import Settings
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
 from garfield.transport.contract import Transport
@@ -84,12 +85,12 @@ def run_server(
     evaluations are made in the server's own time, which may stand still for its peers too.
     """
     settings = factory.settings
-    every = settings.evaluate_every if server.name == settings.honest_servers[0] else 0
+    every = settings.evaluation.evaluate_every if server.name == settings.honest_servers[0] else 0
     reporter = None
     if sink is not None:
         reporter = ServerReporter(sink, every, total=settings.steps, evaluator=evaluator)
 
-    def after_step(server: Server, run: Run) -> None:
+    def after_step(server: Server, run: Run[Any]) -> None:
         if reporter is not None:
             reporter.after_step(server, run)
         checkpoints.after_step(server, every=settings.checkpoint_every, total=settings.steps)
@@ -113,7 +114,7 @@ def _run_server(
     stay: Callable[[], object],
 ) -> None:
     """Train, with evaluations in the background; a server that is told to stop is saved."""
-    patience_s = factory.settings.timeout_s / 4
+    patience_s = factory.settings.rounds.timeout_s / 4
     try:
         with BackgroundEvaluator(lambda: factory.adapter(server.name, True), patience_s) as beside:
             run_server(factory, server, sink, checkpoints, beside)
@@ -151,7 +152,7 @@ def _patiently(
         try:
             return run()
         except QuorumError as shortage:
-            waited = time.monotonic() - began >= settings.give_up_s
+            waited = time.monotonic() - began >= settings.rounds.give_up_s
             if node.step > first or not waited:
                 raise
             sink({"event": "waiting", "node": node.name, "error": str(shortage)})
@@ -163,5 +164,5 @@ def _factory(settings: Settings) -> Factory:
         lambda name, optimizer: new_adapter(
             settings, settings.framework_of(name), optimizer=optimizer
         ),
-        {"waits": settings.waits},
+        {"waits": settings.rounds.waits},
     )

@@ -6,7 +6,6 @@ ends: done, told to end, failed, or failed by its peers.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -58,7 +57,7 @@ class NodeRecord:
 
     def _open(self, directory: RunDirectory) -> None:
         before = directory.events()
-        directory.open({**asdict(self._settings), **recorded()})
+        directory.open({**self._settings.values(), **recorded()})
         self._opened = True
         if before:
             told = max(event.get("step", 0) for event in before)
@@ -78,8 +77,9 @@ class NodeRecord:
         summary = summarise_node(self._directory.events(), self._name, role, s.worker_names)
         failure = str(error) if isinstance(error, GarfieldError) else None
         self._directory.write_summary({
-            **summary, "app": s.app, "model": s.model, "data": s.data, "seed": s.seed,
-            "total_steps": s.steps, "excluded": list(s.excluded), "versions": versions(),
+            **summary, "app": s.app, "model": s.learning.model, "data": s.samples.data,
+            "seed": s.seed, "total_steps": s.steps, "excluded": list(s.nodes.exclude),
+            "versions": versions(),
             "interrupted": isinstance(error, (SystemExit, KeyboardInterrupt)),
             "failed": failure or summary["diverged"],
             "started": self._started.isoformat(timespec="seconds"),

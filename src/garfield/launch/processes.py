@@ -10,22 +10,22 @@ import signal
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from garfield.adapters.alike import check_alike
+from garfield.apps.settings import Settings
 from garfield.core.errors import NodeFailed
 from garfield.core.events import Event, Sink
-from garfield.launch.links import Kind, Link, link
-from garfield.launch.lossy import transport_of
+from garfield.launch.links import Link, LinkKind, link
 from garfield.launch.node import NodeOptions, run_node
-from garfield.launch.settings import Settings
+from garfield.launch.node_transport import transport_of
 from garfield.launch.user_files import load
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
+from garfield.runs.process import preload_modules, use_threads
 from garfield.runs.supervised import Channel
 from garfield.runs.supervisor import Supervisor
-from garfield.runs.threads import preload_modules, use_threads
 
 START_S = 120.0  # importing torch or TensorFlow on a busy machine
 PRELOAD = ["garfield.launch.processes", "garfield.transport.grpc.transport"]
@@ -44,7 +44,7 @@ class Processes:
     """The nodes of one run. Use as a context: leaving it ends every process."""
 
     def __init__(
-        self, settings: Settings, options: NodeOptions | None = None, *, by: Kind = "memory"
+        self, settings: Settings, options: NodeOptions | None = None, *, by: LinkKind = "memory"
     ) -> None:
         self.settings = s = settings.check()
         self._names = tuple(dict.fromkeys((*s.server_names, *s.worker_names)))
@@ -76,7 +76,7 @@ class Processes:
         """Start all nodes and tell each where the others are."""
         how = self._open.enter_context(link(self._by, self._names))
         for name in self._names:
-            self._supervisor.start(name, _run_process, asdict(self.settings), how, self._options)
+            self._supervisor.start(name, _run_process, self.settings.values(), how, self._options)
         first = self._supervisor.started(START_S)
         self._addresses = {name: first[name]["address"] for name in self._names}
         check_alike({name: first[name]["layout"] for name in self._names})  # a server's first
@@ -150,18 +150,18 @@ def _run_process(
 ) -> None:
     """Be one node, in a process of its own."""
     from garfield.transport.connect import role_of
-    from garfield.transport.identity import Peer
+    from garfield.transport.identity import PeerAddress
 
     for path in options.files:
         load(path)
-    s = Settings(**settings)
+    s = Settings.of(**settings)
     use_threads(options.threads, [s.framework_of(channel.name)])
-    peers: dict[str, Peer] = {}
+    peers: dict[str, PeerAddress] = {}
     transport = _transport(s, channel.name, how, peers)
     introduced = threading.Event()
 
     def meet(addresses: Mapping[str, str]) -> None:
-        peers.update({peer: Peer(where, role_of(peer)) for peer, where in addresses.items()})
+        peers.update({peer: PeerAddress(where, role_of(peer)) for peer, where in addresses.items()})
         introduced.set()
 
     def listening(node: Server | Worker) -> None:
@@ -179,10 +179,13 @@ def _run_process(
 
 
 def _transport(settings: Settings, name: str, how: Link, peers: Mapping[str, Any]) -> Any:
-    if settings.transport == "grpc":
+    if settings.nodes.transport == "grpc":
         return how.transport(name, peers, transport_of(settings))
     from garfield.transport.collectives import CollectiveTransport
 
     members = (*settings.server_names, *settings.worker_names)
-    group: dict[str, Any] = {"backend": settings.transport, "give_up_s": settings.give_up_s}
+    group: dict[str, Any] = {
+        "backend": settings.nodes.transport,
+        "give_up_s": settings.rounds.give_up_s,
+    }
     return CollectiveTransport(name, members, peers, **group)

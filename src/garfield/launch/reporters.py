@@ -39,7 +39,7 @@ class ServerReporter:
         self._evaluation_s = 0.0
         self._computed = 0
 
-    def after_step(self, server: Server, run: Run) -> None:
+    def after_step(self, server: Server, run: Run[Any]) -> None:
         """Report a step; called by the application's loop."""
         event: dict[str, Any] = {"event": "step", "node": server.name, "step": server.step}
         event["time_s"] = time.perf_counter() - self._started - self._evaluation_s
@@ -119,7 +119,7 @@ def account(node: Node) -> dict[str, Any]:
     return sums
 
 
-def _trust(server: Server, run: Run) -> dict[str, Any]:
+def _trust(server: Server, run: Run[Any]) -> dict[str, Any]:
     if run.explained is None or server.heard is None:
         return {}
     names, trusted = server.heard.names, run.explained.trusted

@@ -15,19 +15,19 @@ from typing import Any, TypeVar, cast
 
 from garfield.adapters.alike import check_alike
 from garfield.adapters.contract import Adapter, Batch, FlatVector
+from garfield.apps.groups import NONE
+from garfield.apps.settings import Settings
 from garfield.core.events import Event, Sink
 from garfield.data.batches import Batches
 from garfield.launch.assemble import Factory, new_adapter, settled
-from garfield.launch.lossy import lossy_links
 from garfield.launch.node import run_server
 from garfield.launch.server_checkpoints import ServerCheckpoints
-from garfield.launch.settings import NONE, Settings
 from garfield.nodes.byzantine import parse_plan
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
 from garfield.report.filtering import all_of
 from garfield.transport.contract import Transport
-from garfield.transport.datagrams.wrapper import LossyWrapper
+from garfield.transport.datagrams.wrapper import LossyTransport
 from garfield.transport.simulated import SimulatedTransport, Simulation
 
 T = TypeVar("T")
@@ -74,13 +74,14 @@ class _Simulated:
         self._factory = Factory(
             settings,
             lambda name, optimizer: self._own(name) if optimizer else self._lent(name),
-            {"waits": settings.waits, "clock": lambda: self.simulation.now_s},
+            {"waits": settings.rounds.waits, "clock": lambda: self.simulation.now_s},
             feed=_Later,
         )
-        for name in settings.server_names:
+        servers = dict.fromkeys(settings.server_names)
+        for name in servers:
             self._add_server(name)
-        if not settings.application.peers:
-            for name in settings.worker_names:
+        for name in settings.worker_names:
+            if name not in servers:  # else it is both
                 self._add_worker(name)
 
     def finished(self) -> bool:
@@ -113,8 +114,8 @@ class _Simulated:
 
     def _transport(self, name: str) -> Transport:
         transport = self.transports[name] = self.simulation.transport(name)
-        links = lossy_links(self.settings)
-        return transport if links is None else LossyWrapper(transport, links)
+        links = self.settings.lossy_links
+        return transport if links is None else LossyTransport(transport, links)
 
     def _own(self, name: str) -> Adapter:
         adapter = new_adapter(self.settings, self.settings.framework_of(name), optimizer=True)
@@ -135,9 +136,9 @@ class _Simulated:
     def _unheard(self, name: str) -> bool:
         """Whether nobody will ever see this liar's gradient, nor anything made of it."""
         s = self.settings
-        if name not in s.liars or s.worker_attack == NONE:
+        if name not in s.liars or s.faults.worker_attack == NONE:
             return False
-        plan = parse_plan(s.worker_attack)
+        plan = parse_plan(s.faults.worker_attack)
         return plan.behaviour is None and plan.unanimous
 
 

@@ -11,26 +11,26 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from garfield.apps.groups import NONE
+from garfield.apps.settings import Settings
 from garfield.core.errors import ConfigError, GarfieldError, MissingDependency
 from garfield.core.events import Event, Sink
 from garfield.core.frameworks import require
-from garfield.launch.assemble import dataset, partition_of, settled
+from garfield.launch.assemble import dataset, settled, shares_of
 from garfield.launch.node import NodeOptions
 from garfield.launch.server_checkpoints import ServerCheckpoints
-from garfield.launch.settings import NONE, Settings
 from garfield.launch.user_files import loaded, recorded
 from garfield.report import plots
 from garfield.report.live import LiveDisplay
 from garfield.report.run_history import Roster, RunHistory, read_history
 from garfield.report.summary import summarise, versions
-from garfield.runs.heap import keep_heap
+from garfield.runs.process import keep_heap, use_threads
 from garfield.runs.run_directory import RunDirectory
-from garfield.runs.threads import use_threads
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,16 @@ def prepare(settings: Settings) -> Settings:
     """Itself, if it can be run here: names, bounds, data and their partition are in order."""
     s = settings.check()
     require(s.frameworks)
-    dataset(s.data, s.data_dir)
-    partition_of(s.data, s.data_dir, s.partition, s.workers, s.seed)
+    dataset(s.samples.data, s.samples.data_dir)
+    shares_of(s.samples, s.nodes.workers, s.seed)
     return settled(s)
 
 
 def resumption(settings: Settings, directory: RunDirectory, before: Settings) -> ServerCheckpoints:
     """Where to go on from; the model and its data must be those of the run before."""
+    was, wanted = before.values(), settings.values()
     for name in ("app", "model", "framework", "data"):
-        old, new = getattr(before, name), getattr(settings, name)
+        old, new = was[name], wanted[name]
         if old != new:
             raise ConfigError(f"A resumed run keeps its {name}: {old}, got {new}.")
     checkpoints = ServerCheckpoints(directory.checkpoints).resumed(
@@ -81,7 +82,7 @@ def train(
     saved = checkpoints or ServerCheckpoints(directory.checkpoints)
     failure, interrupted, started = None, False, datetime.now(timezone.utc)
     with directory:
-        directory.open({**asdict(settings), **recorded()})
+        directory.open({**settings.values(), **recorded()})
         if saved.start.step:
             directory.record({"event": "resumed", "step": saved.start.step})
 
@@ -114,9 +115,9 @@ def roster_of(settings: Settings) -> Roster:
 
 def title(settings: Settings) -> str:
     """A run in a line."""
-    text = f"{settings.app}, {_rule(settings)}, {len(settings.worker_names)} workers"
+    text = f"{settings.app}, {settings.rule_name}, {len(settings.worker_names)} workers"
     lying = [name for name in roster_of(settings).liars if name in settings.worker_names]
-    return f"{text}, {len(lying)} lying ({settings.worker_attack})" if lying else text
+    return f"{text}, {len(lying)} lying ({settings.faults.worker_attack})" if lying else text
 
 
 def _run(settings: Settings, sink: Sink, checkpoints: ServerCheckpoints, threads: int) -> None:
@@ -134,21 +135,17 @@ def _run(settings: Settings, sink: Sink, checkpoints: ServerCheckpoints, threads
 
 def _about(settings: Settings) -> dict[str, Any]:
     names = ("app", "model", "framework", "data", "workers", "servers", "seed", "simulate")
-    about = {name: getattr(settings, name) for name in (*names, "worker_attack", "server_attack")}
+    values = settings.values()
+    about = {name: values[name] for name in (*names, "worker_attack", "server_attack")}
     more = {"total_steps": settings.steps, "versions": versions()}
-    more |= {"excluded": list(settings.excluded), "transport": settings.transport}
-    return {**about, "gar": _rule(settings), **more}
-
-
-def _rule(settings: Settings) -> str:
-    """The one that is used: some applications leave no choice."""
-    if settings.application.joins is not None:
-        return settings.application.joins(settings, settings.numbers)
-    return settings.gar if settings.application.robust else "average"
+    more |= {"excluded": list(settings.nodes.exclude), "transport": settings.nodes.transport}
+    own = settings.application.summary_fields(settings)
+    return {**about, "gar": settings.rule_name, **more, **own}
 
 
 def _attack_on(settings: Settings, name: str) -> str:
-    return settings.worker_attack if name in settings.worker_names else settings.server_attack
+    faults = settings.faults
+    return faults.worker_attack if name in settings.worker_names else faults.server_attack
 
 
 def _draw(history: RunHistory, settings: Settings, path: Path, say: Callable[[str], None]) -> None:

@@ -27,7 +27,6 @@ from garfield.transport.contract import Key, Payload, Transport
 if TYPE_CHECKING:
     from typing_extensions import Required, Unpack
 
-Aggregation = Callable[..., Any]
 Data = BatchesByStep | Iterable[Batch] | tuple[Any, Any]
 """What a worker learns from: batches by step, a loader or data set, or arrays."""
 _BLOCK = 1 << 16  # numbers at a time: what is made of them stays in the cache
@@ -41,7 +40,7 @@ class WorkerArguments(NodeArguments, total=False):
     loss: Any
     f_ps: int
     q_ps: int | None
-    model_gar: Aggregation | None
+    model_gar: Callable[..., Any] | None
     momentum: float
 
 
@@ -61,7 +60,7 @@ class Worker(Node):
         loss: Any = None,
         f_ps: int = 0,
         q_ps: int | None = None,
-        model_gar: Aggregation | None = None,
+        model_gar: Callable[..., Any] | None = None,
         momentum: float = 0.0,
         **node: Unpack[NodeArguments],
     ) -> None:

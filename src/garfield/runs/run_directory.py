@@ -12,11 +12,11 @@ what was told of later steps before that line was lost, and is passed over.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from garfield.core.config import as_toml
 from garfield.core.errors import ConfigError
 from garfield.core.events import Event
 from garfield.core.files import as_json, write_json, write_text
@@ -87,20 +87,6 @@ class RunDirectory:
     def __exit__(self, *_: object) -> None:
         if self._metrics is not None:
             self._metrics.close()
-
-
-def as_toml(settings: Mapping[str, Any]) -> str:
-    """Settings as a TOML file; what is not set stands in a comment."""
-    lines = []
-    for name, value in settings.items():
-        key = name.replace("_", "-")
-        if value is None:
-            lines.append(f"# {key} is not set")
-        elif isinstance(value, float) and not math.isfinite(value):
-            lines.append(f"{key} = {value}")
-        else:  # a JSON text, number or truth value is a TOML one too
-            lines.append(f"{key} = {as_json(value)}")
-    return "\n".join(lines) + "\n"
 
 
 def _read(path: Path) -> Iterator[Event]:

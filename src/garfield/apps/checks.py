@@ -5,61 +5,62 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from garfield.apps.groups import NONE
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.frameworks import FRAMEWORKS
 from garfield.data import DATASETS
 from garfield.data.partitions import parse as parse_partition
+from garfield.gars import parse
 from garfield.models import MODELS
 from garfield.nodes.byzantine import parse_plan
 
 if TYPE_CHECKING:
-    from garfield.launch.settings import Settings
+    from garfield.apps.settings import Settings
 
-NONE = "none"
 TRANSPORTS = ("grpc", "gloo", "nccl")
 
 
 def ranges(settings: Settings) -> None:
     """Every number is one that means something."""
-    s = settings
+    value = settings.values()
     at_one = ("workers", "servers", "steps", "batch")
     at_zero = (
-        "evaluate_every", "checkpoint_every", "contractions", "seed", "weight_decay",
+        "evaluate_every", "checkpoint_every", "seed", "weight_decay",
         "learning_rate_decay", "test_images",
     )  # fmt: skip
     for name, bound in (dict.fromkeys(at_one, 1) | dict.fromkeys(at_zero, 0)).items():
-        if not getattr(s, name) >= bound:
-            raise ConfigError(f"{name} must be at least {bound}, got {getattr(s, name)}.")
+        if not value[name] >= bound:
+            raise ConfigError(f"{name} must be at least {bound}, got {value[name]}.")
     for name in ("learning_rate", "timeout_s", "give_up_s"):
-        if not 0 < getattr(s, name) < inf:
-            raise ConfigError(f"{name} must be positive and finite, got {getattr(s, name)}.")
-    if not 0 <= s.momentum < 1:
-        raise ConfigError(f"momentum must be within 0..1, below 1, got {s.momentum}.")
+        if not 0 < value[name] < inf:
+            raise ConfigError(f"{name} must be positive and finite, got {value[name]}.")
+    if not 0 <= value["momentum"] < 1:
+        raise ConfigError(f"momentum must be within 0..1, below 1, got {value['momentum']}.")
 
 
 def data(settings: Settings) -> None:
     """The model takes the images, and they can be dealt so."""
     s = settings
-    model, images = MODELS[s.model], DATASETS[s.data]
-    parse_partition(s.partition)
+    model, images = MODELS[s.learning.model], DATASETS[s.samples.data]
+    parse_partition(s.samples.partition)
     if model.image != images.image:
         fitting = [name for name, other in MODELS.items() if other.image == images.image]
         raise ConfigError(
-            f"{s.model} takes images of {_shape(model.image)}, and those of {s.data} are "
-            f"{_shape(images.image)}. Choose one of: {', '.join(fitting) or 'none so far'}."
+            f"{s.learning.model} takes images of {_shape(model.image)}, and those of "
+            f"{s.samples.data} are {_shape(images.image)}. Choose one of: "
+            f"{', '.join(fitting) or 'none so far'}."
         )
 
 
 def attacks(settings: Settings) -> None:
     """There are as many who may lie, and a way to lie by that name."""
     s = settings
+    value = s.values()
     for liars, among in (("byzantine_workers", "workers"), ("byzantine_servers", "servers")):
-        count, most = getattr(s, liars), getattr(s, among) - 1
+        count, most = value[liars], value[among] - 1
         if not 0 <= count <= most:
             raise ConfigError(f"{liars} must be within 0..{most} ({among} - 1), got {count}.")
-    if not s.application.several_servers and s.servers != 1:
-        raise ConfigError(f"{s.app} has one server, got {s.servers}.")
-    for attack in (s.worker_attack, s.server_attack):
+    for attack in (s.faults.worker_attack, s.faults.server_attack):
         if attack != NONE:
             parse_plan(attack)
 
@@ -68,16 +69,16 @@ def exclusion(settings: Settings) -> None:
     """Only nodes of the run can be left out, and not all of a kind."""
     s = settings
     known = dict.fromkeys((*s.all_servers, *s.all_workers))
-    for name in s.excluded:
+    for name in s.nodes.exclude:
         if name not in known:
             raise UnknownName("a node of this run", name, known)
     if not s.worker_names or not s.honest_servers:
         who = "honest server" if s.worker_names else "worker"
-        raise ConfigError(f"Without {', '.join(s.excluded)} no {who} is left.")
+        raise ConfigError(f"Without {', '.join(s.nodes.exclude)} no {who} is left.")
 
 
 def tolerance(settings: Settings) -> None:
-    """Somebody must be honest, whatever the rule says; and nobody can lie where there is nothing.
+    """Somebody must be honest, whatever the rule says; and servers have no data to lie in.
 
     A rule's own bound comes later: it knows what it needs beyond this.
     """
@@ -87,61 +88,48 @@ def tolerance(settings: Settings) -> None:
     ):  # fmt: skip
         if not 0 <= f < n:
             raise ConfigError(f"{name} must be within 0..{n - 1} (of the {n} there are), got {f}.")
-    if s.application.peers and (s.servers != 1 or s.f_servers or s.server_attack != NONE):
-        raise ConfigError(
-            f"{s.app} has no servers: every node is server and worker at once. Say it with "
-            "--workers, --f-workers and --worker-attack."
-        )
-    attack = None if s.server_attack == NONE else parse_plan(s.server_attack).attack
+    attack = None if s.faults.server_attack == NONE else parse_plan(s.faults.server_attack).attack
     if attack is not None and attack.kind == "data":
         raise ConfigError(f"{attack.name} lies in the training data, and servers have none.")
 
 
 def frameworks(settings: Settings) -> None:
-    """They are known, have the model, and are mixed only where weights and bits may differ."""
+    """They are known, and have the model."""
     s = settings
     for name in s.frameworks:
         if name not in FRAMEWORKS:
             raise UnknownName("a framework", name, FRAMEWORKS)
     written = [name for name, model in MODELS.items() if model.in_keras is not None]
-    if "tensorflow" in s.frameworks and s.model not in written:
+    if "tensorflow" in s.frameworks and s.learning.model not in written:
         raise ConfigError(
-            f"{s.model} is not written for TensorFlow. Choose one of: {', '.join(written)}."
+            f"{s.learning.model} is not written for TensorFlow. Choose one of: "
+            f"{', '.join(written)}."
         )
-    if len(set(s.frameworks)) == 1:
-        return
-    if s.application.peers:
-        raise ConfigError(
-            f"The nodes of {s.app} start from the same weights, and torch and tensorflow draw "
-            "them differently. Choose one framework."
-        )
-    if s.application.shared_data:
-        raise ConfigError(
-            f"The workers of {s.app} compute the same gradients, bit for bit, and those of torch "
-            "and tensorflow differ by rounding. Choose one framework."
-        )
+
+
+def rules(settings: Settings) -> None:
+    """Both rules are known, also the one that an application may not need."""
+    for name in (settings.aggregation.gar, settings.aggregation.model_gar):
+        parse(name)
 
 
 def transport(settings: Settings) -> None:
     """Collectives carry the trusted baseline alone."""
     s = settings
-    if s.transport not in TRANSPORTS:
-        raise UnknownName("a transport", s.transport, TRANSPORTS)
-    if s.transport == "grpc":
+    if s.nodes.transport not in TRANSPORTS:
+        raise UnknownName("a transport", s.nodes.transport, TRANSPORTS)
+    if s.nodes.transport == "grpc":
         return
-    if s.application.robust or s.application.several_servers:
+    s.application.check_transport(s)
+    lying = {s.faults.worker_attack, s.faults.server_attack} != {NONE}
+    if s.simulate or s.rounds.asynchronous or lying:
         raise ConfigError(
-            f"{s.app} must survive faults, and with {s.transport} one silent peer ends the "
-            "communication of all. Use --transport grpc, or --app vanilla."
-        )
-    if s.simulate or s.asynchronous or {s.worker_attack, s.server_attack} != {NONE}:
-        raise ConfigError(
-            f"With {s.transport} all nodes are trusted, synchronous and real: no attacks, no "
+            f"With {s.nodes.transport} all nodes are trusted, synchronous and real: no attacks, no "
             "--asynchronous, no --simulate. Use --transport grpc for these."
         )
     from garfield.transport.collectives import check
 
-    check(s.transport, len(s.worker_names) + len(s.server_names))
+    check(s.nodes.transport, len(s.worker_names) + len(s.server_names))
 
 
 def _shape(image: tuple[int, int, int]) -> str:

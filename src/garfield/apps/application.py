@@ -1,0 +1,309 @@
+"""What an application is: a server's loop, and how it differs from one trusted server.
+
+A loop is a function of a `Server` and a `Run`, as in listings 3.1 to 3.3 of the thesis; it uses
+the server's methods alone, and `Run` carries the rules and quorums that a user chose. The
+decorator `application` registers it:
+
+    @dataclass(frozen=True)
+    class Pauses:
+        every: int = 10
+        '''Steps between pauses.'''
+
+    class Paused(Application[Pauses]):
+        own = Pauses
+
+    @application("paused", Paused)
+    def paused(ps: Server, run: Run[Pauses]) -> None:
+        '''One trusted server that pauses now and then.'''
+        ...
+
+From then on `garfield train --app paused --every 5` runs it. What an `Application` does not say
+otherwise is as for one trusted server with a robust rule; `SeveralServers` and `Peers` differ
+in who takes part.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+
+from garfield.adapters.contract import Adapter, Batch
+from garfield.apps.groups import NONE
+from garfield.core.config import values_of
+from garfield.core.errors import ConfigError
+from garfield.core.registry import Registry
+from garfield.gars import Explained, Rule, parse
+from garfield.nodes.server import ReceivedRows, Server, ServerArguments
+from garfield.nodes.worker import Worker, WorkerArguments
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from garfield.apps.settings import Settings
+    from garfield.transport.datagrams.links import LossyLinks
+
+Own = TypeVar("Own")
+
+APPLICATIONS: Registry[Application[Any]] = Registry("an application")
+
+_NOTHING = np.empty(0, np.float32)
+
+Probe = Callable[[], tuple[Adapter, Batch]]
+"""Makes the model as every node starts with it, and some of the data: the same for all."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """How many there are of each, and how many of them may be faulty."""
+
+    n_w: int
+    f_w: int = 0
+    n_ps: int = 1
+    f_ps: int = 0
+    synchronous: bool = True
+    gradient_quorum: int = 0
+    """How many gradients an asynchronous server waits for; 0 for n − f."""
+    model_quorum: int = 0
+    """How many models an asynchronous node waits for; 0 for n − f."""
+    liars_w: int = 0
+    """How many workers lie in this run, as far as its settings say."""
+
+    @property
+    def q_w(self) -> int:
+        """How many gradients a server asks for."""
+        return self.n_w if self.synchronous else self.gradient_quorum or self.n_w - self.f_w
+
+    @property
+    def q_ps(self) -> int:
+        """How many models a node asks for."""
+        return self.n_ps if self.synchronous else self.model_quorum or self.n_ps - self.f_ps
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """What an application has that needs no settings of its own."""
+
+
+@dataclass
+class Run(Generic[Own]):
+    """One server's run of an application: its rules, its quorums, its record."""
+
+    steps: int
+    numbers: Numbers
+    gar: Rule
+    model_gar: Rule
+    own: Own = NoSettings()  # type: ignore[assignment]
+    """The application's own settings."""
+    after_step: Callable[[Server, Run[Any]], None] = lambda server, run: None
+    explained: Explained | None = field(default=None, init=False)
+    """Who was trusted with the last gradient."""
+    aggregation_s: float = field(default=0.0, init=False)
+
+    def join_gradients(self, gradients: ReceivedRows, mask: Any = None) -> Any:
+        """The workers' gradients, by the run's rule; `mask` is true where a value arrived."""
+        started = time.perf_counter()
+        found = self.gar(gradients, self.numbers.f_w, mask=mask, explain=True)
+        self.aggregation_s += time.perf_counter() - started
+        self.explained = replace(found, vector=_NOTHING)  # the vector itself would live on for long
+        return found.vector
+
+    def join_models(self, models: ReceivedRows) -> Any:
+        """The servers' models, by the run's rule for models."""
+        started = time.perf_counter()
+        model = self.model_gar(gradients=models, f=self.numbers.f_ps)
+        self.aggregation_s += time.perf_counter() - started
+        return model
+
+
+Loop = Callable[[Server, Run[Any]], None]
+
+
+class Application(Generic[Own]):
+    """One trusted server, workers that may lie, and a robust rule, unless a subclass differs."""
+
+    own: type[Any] = NoSettings
+    """Its own settings: a documented, frozen dataclass (`garfield.core.config`)."""
+    defaults: Mapping[str, Any] = MappingProxyType({})
+    """Settings of every run that mean something else here when they are not given."""
+
+    def __init__(self, name: str, loop: Loop) -> None:
+        self.name = name
+        self.loop = loop
+        self.summary = (loop.__doc__ or "").partition("\n")[0]
+
+    def __repr__(self) -> str:
+        return f"<application {self.name}>"
+
+    def own_of(self, settings: Settings) -> Own:
+        """The part of a run's settings that is this application's own."""
+        own: Own = settings.own
+        return own
+
+    # -- who takes part -------------------------------------------------------------------------
+
+    def worker_names(self, settings: Settings) -> tuple[str, ...]:
+        """All who compute gradients, in order; the last ones lie."""
+        return numbered("worker", settings.nodes.workers)
+
+    def server_names(self, settings: Settings) -> tuple[str, ...]:
+        """All who keep a model, in order; the last ones lie."""
+        return numbered("server", 1)
+
+    def role(self, settings: Settings, name: str) -> str:
+        """What the certificate of a node must say that it is."""
+        return "server" if name in settings.all_servers else "worker"
+
+    def numbers(self, settings: Settings) -> Numbers:
+        """What the loop and its rules are told; whoever is excluded does not count."""
+        workers, servers = settings.worker_names, settings.server_names
+        return Numbers(
+            len(workers), self.tolerated_workers(settings),
+            len(servers), self.tolerated_servers(settings),
+            synchronous=not settings.rounds.asynchronous,
+            liars_w=len(set(settings.liars).intersection(workers)),
+        )  # fmt: skip
+
+    def tolerated_workers(self, settings: Settings) -> int:
+        """How many faulty workers the rule is told to bear: as many as lie, unless said."""
+        said = settings.faults.f_workers
+        return self.faulty_workers(settings) if said is None else said
+
+    def tolerated_servers(self, settings: Settings) -> int:
+        """How many faulty servers are borne: the one server is trusted."""
+        return 0
+
+    def faulty_workers(self, settings: Settings) -> int:
+        """How many workers count as faults in this run, as far as its settings say."""
+        return settings.faults.byzantine_workers
+
+    # -- how vectors are joined -----------------------------------------------------------------
+
+    def rule(self, settings: Settings) -> Rule:
+        """What joins gradients."""
+        return parse(settings.aggregation.gar)
+
+    def rule_name(self, settings: Settings) -> str:
+        """How gradients are joined, in a word or two, for titles and summaries."""
+        return settings.aggregation.gar
+
+    def server_momentum(self, settings: Settings) -> float:
+        """The momentum of the servers' optimizers; workers have the rest."""
+        return 0.0
+
+    # -- before a run ---------------------------------------------------------------------------
+
+    def check(self, settings: Settings) -> None:
+        """Raise ConfigError for settings that cannot work: nothing has started yet."""
+        if settings.nodes.servers != 1:
+            raise ConfigError(f"{self.name} has one server, got {settings.nodes.servers}.")
+        numbers = settings.numbers
+        self.rule(settings).check(numbers.q_w, numbers.f_w)
+
+    def check_transport(self, settings: Settings) -> None:
+        """Raise ConfigError for a transport on which one silent peer ends all communication."""
+        raise ConfigError(
+            f"{self.name} must survive faults, and with {settings.nodes.transport} one silent peer "
+            "ends the communication of all. Use --transport grpc, or --app vanilla."
+        )
+
+    def settled(self, settings: Settings, probe: Probe) -> Settings:
+        """The settings with what is left to the application worked out from model and data."""
+        return settings
+
+    def lossy_links(self, settings: Settings) -> LossyLinks | None:
+        """The links that may lose parts of vectors; None if there are none."""
+        return None
+
+    # -- nodes, and what is told of them --------------------------------------------------------
+
+    def worker(
+        self,
+        settings: Settings,
+        name: str,
+        model: Adapter,
+        data_of: Callable[[str], Any],
+        **arguments: Unpack[WorkerArguments],
+    ) -> Worker:
+        """Build the worker of that name; `data_of` gives it the batches of any worker."""
+        return Worker(model, data_of(name), **arguments)
+
+    def server(self, model: Adapter, **arguments: Unpack[ServerArguments]) -> Server:
+        """Build a server."""
+        return Server(model, **arguments)
+
+    def summary_fields(self, settings: Settings) -> dict[str, Any]:
+        """What a run's summary says of it besides what every summary says."""
+        return values_of(self.own_of(settings))
+
+
+class SeveralServers(Application[Own]):
+    """Servers may be faulty too: there are several, who join their models by a rule."""
+
+    def server_names(self, settings: Settings) -> tuple[str, ...]:
+        return numbered("server", settings.nodes.servers)
+
+    def tolerated_servers(self, settings: Settings) -> int:
+        said = settings.faults.f_servers
+        return settings.faults.byzantine_servers if said is None else said
+
+    def check(self, settings: Settings) -> None:
+        numbers = settings.numbers
+        self.rule(settings).check(numbers.q_w, numbers.f_w)
+        settings.model_rule.check(numbers.q_ps, numbers.f_ps)
+
+
+class Peers(SeveralServers[Own]):
+    """No server: every node is server and worker at once."""
+
+    def worker_names(self, settings: Settings) -> tuple[str, ...]:
+        return numbered("node", settings.nodes.workers)
+
+    def server_names(self, settings: Settings) -> tuple[str, ...]:
+        return self.worker_names(settings)
+
+    def role(self, settings: Settings, name: str) -> str:
+        return "node"
+
+    def tolerated_servers(self, settings: Settings) -> int:
+        return self.tolerated_workers(settings)
+
+    def check(self, settings: Settings) -> None:
+        faults = settings.faults
+        if settings.nodes.servers != 1 or faults.f_servers or faults.server_attack != NONE:
+            raise ConfigError(
+                f"{self.name} has no servers: every node is server and worker at once. Say it with "
+                "--workers, --f-workers and --worker-attack."
+            )
+        one_framework(
+            settings,
+            f"The nodes of {self.name} start from the same weights, and torch and tensorflow draw "
+            "them differently.",
+        )
+        super().check(settings)
+
+
+def application(name: str, kind: type[Application[Any]] = Application) -> Callable[[Loop], Loop]:
+    """Register a server's loop as an application; its docstring's first line is the summary."""
+
+    def register(loop: Loop) -> Loop:
+        APPLICATIONS.add(name, kind(name, loop))
+        return loop
+
+    return register
+
+
+def numbered(prefix: str, count: int) -> tuple[str, ...]:
+    """Names of nodes: sorted by name is sorted by number."""
+    width = len(str(count - 1))
+    return tuple(f"{prefix}-{i:0{width}}" for i in range(count))
+
+
+def one_framework(settings: Settings, why: str) -> None:
+    """ConfigError, with the reason, where workers compute with several frameworks."""
+    if len(set(settings.frameworks)) > 1:
+        raise ConfigError(f"{why} Choose one framework.")
