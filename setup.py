@@ -13,7 +13,7 @@ SORTED_IN_REGISTERS = range(2, 33)  # rows; beyond that, registers spill and not
 
 
 def sorters() -> str:
-    """Batcher's networks as macros, for native/sorters.c to unroll."""
+    """Batcher's networks as macros, for native/in_registers.h to unroll."""
     batcher = runpy.run_path(str(KERNELS / "networks.py"))["batcher"]
     lines = ["/* Written by setup.py from kernels/networks.py. */"]
     for n in SORTED_IN_REGISTERS:
@@ -41,7 +41,7 @@ setup(
     ext_modules=[
         Extension(
             "garfield.kernels._native",
-            sources=[str(NATIVE / "module.c"), str(NATIVE / "sorters.c")],
+            sources=[str(path) for path in sorted(NATIVE.glob("*.c"))],
             depends=[str(path) for path in NATIVE.glob("*.h")],
             # no -ffast-math: overflow and NaN are told apart from numbers here
             extra_compile_args=[

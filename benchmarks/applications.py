@@ -126,7 +126,7 @@ class Kept:
 def simulated(settings: Settings) -> dict[str, Any]:
     """Accuracy, its curve, and bytes, on a virtual clock."""
     from garfield.launch.simulate import simulate
-    from garfield.runs.threads import use_threads
+    from garfield.runs.process import use_threads
 
     use_threads(1, settings.frameworks)
     events: list[Any] = []

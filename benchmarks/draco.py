@@ -47,8 +47,8 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     models = {"ResNet-152 / 100": 601_928} if options.quick else MODELS
     decoding = {name: _decoding(name, room) for name in (*REDUNDANCY, "geometric-median")}
     table = Table(title=_title(decoding), title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("model", "by", "row MB", "encode s", "decode s", "half/whole",
-                    "published: encode", "decode"):  # fmt: skip
+    headings = ("model", "by", "row MB", "encode s", "decode s", "half/whole")
+    for heading in (*headings, "published: encode", "decode"):
         table.add_column(heading, justify="left" if heading in ("model", "by") else "right")
     lines = []
     for model, d in models.items():

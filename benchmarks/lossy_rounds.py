@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from garfield.transport.connect import grpc_transport
 from garfield.transport.contract import Key, Ready, Replies, all_of
 from garfield.transport.datagrams.links import LossyLinks
-from garfield.transport.datagrams.transport import LossyTransport
-from garfield.transport.grpc.transport import GrpcTransport
-from garfield.transport.identity import Peer
+from garfield.transport.identity import PeerAddress
 
 LONGEST_S = 60.0  # for one round
 
@@ -38,14 +37,16 @@ class Same:
         """Nothing changes."""
 
 
-def transports(name: str, books: dict[str, dict[str, Peer]], job: dict[str, Any]) -> dict[str, Any]:
+def transports(
+    name: str, books: dict[str, dict[str, PeerAddress]], job: dict[str, Any]
+) -> dict[str, Any]:
     """One of each kind, serving."""
     listen = f"{job['host']}:0"
     workers = frozenset(f"worker-{i}" for i in range(job["workers"]))
     links = LossyLinks(workers, frozenset(["server"]), fill="random", loss=job["injected"])
     both = {
-        "grpc": GrpcTransport(name, books["grpc"], listen=listen, insecure_ok=True),
-        "udp": LossyTransport(name, books["udp"], links=links, listen=listen, insecure_ok=True),
+        "grpc": grpc_transport(name, books["grpc"], listen=listen, insecure_ok=True),
+        "udp": grpc_transport(name, books["udp"], links=links, listen=listen, insecure_ok=True),
     }
     for transport in both.values():
         transport.serve(Same(job["length"], name))
@@ -54,11 +55,11 @@ def transports(name: str, books: dict[str, dict[str, Peer]], job: dict[str, Any]
 
 def worker(name: str, pipe: Any, job: dict[str, Any]) -> None:
     """Serve until told to end."""
-    books: dict[str, dict[str, Peer]] = {"grpc": {}, "udp": {}}
+    books: dict[str, dict[str, PeerAddress]] = {"grpc": {}, "udp": {}}
     both = transports(name, books, job)
     pipe.send({kind: transport.address for kind, transport in both.items()})
     for kind, address in pipe.recv().items():
-        books[kind]["server"] = Peer(address)
+        books[kind]["server"] = PeerAddress(address)
     pipe.recv()
     for transport in both.values():
         transport.close()
@@ -100,11 +101,11 @@ def main(job: dict[str, Any]) -> None:
         children.append(context.Process(target=worker, args=(name, theirs, job), daemon=True))
         children[-1].start()
         pipes.append(ours)
-    books: dict[str, dict[str, Peer]] = {"grpc": {}, "udp": {}}
+    books: dict[str, dict[str, PeerAddress]] = {"grpc": {}, "udp": {}}
     both = transports("server", books, job)
     for name, pipe in zip(names, pipes, strict=True):
         for kind, address in pipe.recv().items():
-            books[kind][name] = Peer(address)
+            books[kind][name] = PeerAddress(address)
         pipe.send({kind: transport.address for kind, transport in both.items()})
     try:
         print(json.dumps(rounds(both, names, job)))

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from garfield.apps.settings import Settings
-from garfield.launch.links import Kind
+from garfield.launch.links import LinkKind
 from garfield.launch.node import NodeOptions
 from garfield.launch.processes import Processes
 from garfield.models import MODELS
@@ -34,7 +34,7 @@ from garfield.models import MODELS
 QUESTION = "How much memory does a node take beyond plain training?"
 MORE = 3  # vectors beyond the q that it pulls
 PAUSE_S = 0.005
-KINDS: tuple[Kind, ...] = ("memory", "tcp")
+KINDS: tuple[LinkKind, ...] = ("memory", "tcp")
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
@@ -96,7 +96,7 @@ def _pulls(settings: Settings) -> dict[str, int]:
     return {"server": numbers.q_w + (models if settings.app == "msmw" else 0), "worker": models}
 
 
-def _peaks(settings: Settings, by: Kind) -> dict[str, int]:
+def _peaks(settings: Settings, by: LinkKind) -> dict[str, int]:
     with Processes(settings, NodeOptions(threads=1), by=by) as nodes:
         nodes.start()
         with _watched(nodes.pids) as peaks:

@@ -80,7 +80,7 @@ def _ours(n: int, rule: str, steps: int) -> list[float]:
 
     from garfield.kernels import set_threads
     from garfield.launch.simulate import simulate
-    from garfield.runs.heap import keep_heap
+    from garfield.runs.process import keep_heap
 
     cores = len(os.sched_getaffinity(0))
     keep_heap()  # as `garfield train --simulate` does

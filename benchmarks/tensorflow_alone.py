@@ -17,7 +17,7 @@ import numpy as np
 
 from garfield.core.frameworks import tensorflow
 from garfield.models import MODELS, build_in_keras
-from garfield.runs.threads import use_threads
+from garfield.runs.process import use_threads
 
 Batch = tuple[Any, Any]
 

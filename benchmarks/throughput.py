@@ -23,7 +23,7 @@ from rich.table import Table
 from benchmarks import ddp
 from garfield.apps.settings import Settings
 from garfield.core.events import Event
-from garfield.launch.links import Kind
+from garfield.launch.links import LinkKind
 from garfield.launch.node import NodeOptions
 from garfield.launch.processes import Processes
 
@@ -35,7 +35,7 @@ THESIS = {
 }  # fmt: skip
 """Slowdowns on CPUs in Figure 3.6."""
 PEERS = 6  # nodes without servers
-KINDS: tuple[Kind, ...] = ("memory", "tcp", "tls")
+KINDS: tuple[LinkKind, ...] = ("memory", "tcp", "tls")
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Contender:
     """An application over a link, and its fastest round."""
 
     app: str
-    by: Kind
+    by: LinkKind
     settings: Settings
     step_s: float = float("inf")
     breakdown: dict[str, float] = field(default_factory=dict)

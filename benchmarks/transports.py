@@ -25,15 +25,15 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from garfield.launch.links import Kind, Link, link
+from garfield.launch.links import Link, LinkKind, link
 from garfield.models import MODELS
 from garfield.nodes.outbox import Outbox
+from garfield.transport.connect import grpc_transport
 from garfield.transport.contract import Key, first
-from garfield.transport.grpc.transport import GrpcTransport
-from garfield.transport.identity import Peer
+from garfield.transport.identity import PeerAddress
 
 QUESTION = "How long does a vector take from process to process, beside gloo?"
-KINDS: tuple[Kind, ...] = ("memory", "tcp", "tls")
+KINDS: tuple[LinkKind, ...] = ("memory", "tcp", "tls")
 SIZES = ("cifarnet", "resnet50", "vgg19")
 SENDER, RECEIVER = "worker-0", "server-0"
 LONGEST_S = 120.0
@@ -84,15 +84,15 @@ def _take_turns(length: int, pulls: int) -> dict[str, list[float]]:
 
 
 @contextmanager
-def _ours(kind: Kind, length: int) -> Iterator[Callable[[int], None]]:
+def _ours(kind: LinkKind, length: int) -> Iterator[Callable[[int], None]]:
     with link(kind, [SENDER, RECEIVER]) as way, _process(_publish, way, length) as pipe:
-        peers = {SENDER: Peer(pipe.recv(), "worker")}
-        transport = way.transport(RECEIVER, peers, GrpcTransport)
+        peers = {SENDER: PeerAddress(pipe.recv(), "worker")}
+        transport = way.transport(RECEIVER, peers, grpc_transport)
         transport.serve(Outbox())
 
         def move(step: int) -> None:
             pipe.send(step)
-            key = Key("gradient", step)
+            key = Key("proposal", step)
             found = transport.pull(
                 [SENDER], key, length=length, until=first(1), timeout_s=LONGEST_S
             )
@@ -107,15 +107,15 @@ def _ours(kind: Kind, length: int) -> Iterator[Callable[[int], None]]:
 
 def _publish(pipe: Connection, way: Link, length: int) -> None:
     """The sender: whenever told, it publishes its vector under the next step."""
-    peers: dict[str, Peer] = {}
-    transport, outbox = way.transport(SENDER, peers, GrpcTransport), Outbox(kept_steps=1)
+    peers: dict[str, PeerAddress] = {}
+    transport, outbox = way.transport(SENDER, peers, grpc_transport), Outbox()
     outbox.shared_copy = transport.shared_copy
     transport.serve(outbox)
     pipe.send(transport.address)
-    peers[RECEIVER] = Peer(pipe.recv(), "server")
+    peers[RECEIVER] = PeerAddress(pipe.recv(), "server")
     vector = _vector(length)
     while True:
-        outbox.publish(Key("gradient", pipe.recv()), vector, copy=False)
+        outbox.publish(Key("proposal", pipe.recv()), vector, copy=False)
 
 
 @contextmanager

@@ -11,13 +11,12 @@ import pytest
 from garfield.core.errors import GarfieldError
 from garfield.core.silence import NOT_FINITE, NOT_NEEDED, no_answer
 from garfield.transport.certs import load, make
+from garfield.transport.connect import grpc_transport
 from garfield.transport.contract import Gone, Key, NotYet, Ready, all_of, first
 from garfield.transport.datagrams.links import LossyLinks
-from garfield.transport.datagrams.transport import LossyTransport
-from garfield.transport.datagrams.wrapper import LossyWrapper
+from garfield.transport.datagrams.wrapper import LossyTransport
 from garfield.transport.faults import Faults, LinkFault
-from garfield.transport.grpc.transport import GrpcTransport
-from garfield.transport.identity import Peer
+from garfield.transport.identity import PeerAddress
 from garfield.transport.simulated import Simulation
 
 NAMES = tuple(f"worker-{i}" for i in range(6))
@@ -71,7 +70,7 @@ class Threads:
 class GrpcNetwork(Threads):
     """Nodes in one process that reach each other by gRPC, as if they were in many."""
 
-    def __init__(self, directory, *, tls=False, unix=False, memory=False, by=GrpcTransport):
+    def __init__(self, directory, *, tls=False, unix=False, memory=False, by=grpc_transport):
         self.book = {}
         self.by = by
         self.directory = directory
@@ -92,7 +91,7 @@ class GrpcNetwork(Threads):
 
     def join(self, transport):
         """After `serve`: let the others know."""
-        self.book[transport.name] = Peer(transport.address, "worker")
+        self.book[transport.name] = PeerAddress(transport.address, "worker")
 
 
 class SimulatedNetwork:
@@ -165,14 +164,14 @@ class WithoutLoss:
         self.network = SimulatedNetwork(directory)
 
     def transport(self, name):
-        return LossyWrapper(self.network.transport(name), DATAGRAMS)
+        return LossyTransport(self.network.transport(name), DATAGRAMS)
 
     def __getattr__(self, name):
         return getattr(self.network, name)
 
 
 DATAGRAMS = LossyLinks(frozenset(NAMES), frozenset(NAMES), models=True)  # on all links, none lost
-BY_UDP = partial(GrpcNetwork, by=partial(LossyTransport, links=DATAGRAMS))
+BY_UDP = partial(GrpcNetwork, by=partial(grpc_transport, links=DATAGRAMS))
 
 NETWORKS = {
     "grpc": GrpcNetwork,
@@ -617,5 +616,5 @@ def test_the_kind_of_a_key_says_whether_its_numbers_are_float64(cluster, length)
         for row in replies.rows:
             assert row.dtype == np.float64
             np.testing.assert_array_equal(row, wide)
-        assert replies.silent["worker-2"] == "not finite"
+        assert replies.silent["worker-2"] == NOT_FINITE
         assert set(replies.silent) == {"worker-2", "worker-3", "worker-4"}

@@ -9,12 +9,15 @@ import contextlib
 import os
 import socket
 import time
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from garfield.core.errors import ConfigError
 from garfield.core.silence import Reason, Silence
+from garfield.transport.connect import grpc_transport
 from garfield.transport.contract import Key, NotYet, Ready, all_of
 from garfield.transport.datagrams.client import Transfer
 from garfield.transport.datagrams.client import _connect as connect
@@ -28,8 +31,10 @@ from garfield.transport.datagrams.packets import (
     nothing_came,
 )
 from garfield.transport.datagrams.server import DatagramServer
-from garfield.transport.datagrams.transport import LossyTransport
-from garfield.transport.identity import Peer
+from garfield.transport.grpc.carriers import Chunks
+from garfield.transport.grpc.transport import GrpcTransport
+from garfield.transport.grpc.wire import Flag
+from garfield.transport.identity import PeerAddress
 
 LINKS = LossyLinks(frozenset(["w"]), frozenset(["s"]))
 KEY = Key("gradient", 4)
@@ -321,13 +326,15 @@ class Box:
 
 
 @contextlib.contextmanager
-def pair(links, vector):
+def pair(links, vector, worker=None):
+    """A server, and a worker, which may be made otherwise."""
     book, made = {}, []
-    for name, content in (("s", None), ("w", vector)):
-        transport = LossyTransport(name, book, links=links)
+    honest = partial(grpc_transport, links=links)
+    for name, content, make in (("s", None, honest), ("w", vector, worker or honest)):
+        transport = make(name, book)
         made.append(transport)
         transport.serve(Box(content))
-        book[name] = Peer(transport.address)
+        book[name] = PeerAddress(transport.address)
     try:
         yield made
     finally:
@@ -347,28 +354,26 @@ def test_a_peer_of_which_no_datagram_comes_is_silent_in_time():
 
 def test_a_worker_that_offers_datagrams_to_who_did_not_ask_for_them_is_not_followed():
     plain = LossyLinks(frozenset(["x"]), LINKS.servers)
-    with pair(plain, VECTOR) as (server, worker):
-        worker._server._post_to = lambda *a: _offered(worker, *a)
+    with pair(plain, VECTOR, partial(GrpcTransport, carriers=[Unasked()])) as (server, _):
         replies = server.pull(["w"], KEY, length=LENGTH, until=all_of(["w"]), timeout_s=4)
     assert replies.silent == {
         "w": Silence(Reason.GARBAGE, "answered in a way that nobody asked for")
     }
 
 
-async def _offered(worker, asker, answer, request, header, call):
-    from dataclasses import replace
+class Unasked(Chunks):
+    """Answers who asked for chunks by an offer of datagrams."""
 
-    from garfield.transport.grpc.wire import Flag
-
-    await call.write(replace(header, flags=Flag.DATAGRAMS).encode())
-    return True
+    async def send(self, answer, key, header, call):
+        await call.write(replace(header, flags=Flag.DATAGRAMS).encode())
+        return True
 
 
 def test_a_port_that_is_taken_is_an_error_that_says_so():
     holder = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     holder.bind(("127.0.0.1", 0))
     port = holder.getsockname()[1]
-    taken = LossyTransport("w", {}, links=LINKS, listen=f"127.0.0.1:{port}")
+    taken = grpc_transport("w", {}, links=LINKS, listen=f"127.0.0.1:{port}")
     with pytest.raises(ConfigError, match=rf"cannot have UDP port {port}.*[Ff]ree it"):
         taken.serve(Box())
     taken.close()

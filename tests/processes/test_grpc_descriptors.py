@@ -13,10 +13,10 @@ import pytest
 
 from garfield.core.errors import ConfigError
 from garfield.core.silence import NOT_FINITE, Reason, Silence
+from garfield.transport.connect import grpc_transport
 from garfield.transport.contract import Key, Ready, first
 from garfield.transport.grpc import wire
-from garfield.transport.grpc.transport import GrpcTransport
-from garfield.transport.identity import Peer
+from garfield.transport.identity import PeerAddress
 from garfield.transport.same_host import descriptors, memfd
 
 LENGTH = 300_000  # more than a chunk: worth a descriptor
@@ -43,10 +43,10 @@ def start(tmp_path):
     book, nodes = {}, []
 
     def started(name, payload, same_host=tmp_path / "sockets"):
-        node = GrpcTransport(name, book, same_host=same_host)
+        node = grpc_transport(name, book, same_host=same_host)
         nodes.append(node)
         node.serve(Outbox(payload))
-        book[name] = Peer(node.address)
+        book[name] = PeerAddress(node.address)
         return node
 
     yield started
@@ -139,7 +139,7 @@ def test_a_number_that_is_not_finite_is_found_in_shared_memory_too(start):
 def test_a_directory_that_others_can_enter_is_refused(tmp_path):
     (tmp_path / "open").mkdir(mode=0o755)
     with pytest.raises(ConfigError, match="chmod 700"):
-        GrpcTransport("a", {}, same_host=tmp_path / "open")
+        grpc_transport("a", {}, same_host=tmp_path / "open")
 
 
 def test_a_directory_may_have_a_longer_name_than_a_socket(start, tmp_path):

@@ -24,11 +24,11 @@ import pytest
 from garfield.core.errors import ConfigError
 from garfield.core.silence import Reason, Silence, no_answer
 from garfield.transport.certs import load, make
-from garfield.transport.contract import Key, NotYet, Ready, first
+from garfield.transport.contract import Key, NotYet, Ready, VectorKind, declare_kind, first
 from garfield.transport.grpc import wire
 from garfield.transport.grpc.options import METHOD, NAME_KEY, aio, grpc
 from garfield.transport.grpc.transport import GrpcTransport
-from garfield.transport.identity import Peer
+from garfield.transport.identity import PeerAddress
 
 LENGTH = 1_000_000  # four chunks
 TOTAL = 4 * LENGTH
@@ -252,6 +252,37 @@ def never_read(address, connections, calls_each):
     time.sleep(60)
 
 
+LIES = {
+    "endless": "sent a chunk of|sent more than",
+    "one_chunk_too_many": "sent more than 4000000 bytes",
+    "empty_chunks": "sent a chunk of 0 bytes instead of 1048576",
+    "tiny_chunks": "sent a chunk of 1 bytes instead of 1048576",
+    "huge_chunk": "sent a message beyond the limit",
+    "short_end": "sent 2097152 of 4000000 bytes",
+    "no_end": "stalled|sent 4000000 of 4000000",
+    "stall": "stalled for 0.5 s, sent 0 of 4000000 bytes",
+    "drip": "sent (1048576|2097152) of 4000000 bytes in 1 s",
+    "silence": "no answer in 1 s",
+    "nothing_and_ok": "garbage instead of a header",
+    "garbage_header": "garbage instead of a header",
+    "huge_header": "sent a message beyond the limit",
+    "huge_claim": "sent 4611686018427387904 of 4000000 bytes",
+    "replayed_step": "sent step 6.0 instead of 7.0",
+    "far_future_step": "sent step 2305843009213693952.0 instead of 7.0",
+    "gone_to_the_past": "says step 7 is gone, and to be at 6",
+    "gone_beyond_all": "garbage instead of a header",
+    "descriptor_unasked": "in a way that nobody asked for",
+    "compressed_bomb": "compress|beyond the limit",
+    "refuses_at_length": r"^internal: \?\[31mno \?no",
+    "refuses_for_now": "unavailable: come back later",
+    "floods_metadata": "metadata",
+}
+OTHERS = ["ready", "honest", "half", "sometimes", "gone_far_ahead"]
+FLOODS = [f"{kind}-{number}" for kind in ("never", "ready") for number in range(50)]
+for name in (*LIES, *OTHERS, *FLOODS):
+    declare_kind(VectorKind(name))
+
+
 def main(what, *arguments):
     if what == "never_read":
         address, connections, calls_each = arguments
@@ -321,7 +352,7 @@ def start(book):
         node = GrpcTransport(name, book, credentials=credentials)
         nodes.append(node)
         node.serve(outbox or Outbox())
-        book[name] = Peer(
+        book[name] = PeerAddress(
             node.address, "node" if credentials is None else credentials.identity.role
         )
         return node
@@ -354,33 +385,6 @@ def pull(node, peers, kind="ready", *, step=7, timeout_s=1.0, q=None):
     return replies
 
 
-LIES = {
-    "endless": "sent a chunk of|sent more than",
-    "one_chunk_too_many": "sent more than 4000000 bytes",
-    "empty_chunks": "sent a chunk of 0 bytes instead of 1048576",
-    "tiny_chunks": "sent a chunk of 1 bytes instead of 1048576",
-    "huge_chunk": "sent a message beyond the limit",
-    "short_end": "sent 2097152 of 4000000 bytes",
-    "no_end": "stalled|sent 4000000 of 4000000",
-    "stall": "stalled for 0.5 s, sent 0 of 4000000 bytes",
-    "drip": "sent (1048576|2097152) of 4000000 bytes in 1 s",
-    "silence": "no answer in 1 s",
-    "nothing_and_ok": "garbage instead of a header",
-    "garbage_header": "garbage instead of a header",
-    "huge_header": "sent a message beyond the limit",
-    "huge_claim": "sent 4611686018427387904 of 4000000 bytes",
-    "replayed_step": "sent step 6.0 instead of 7.0",
-    "far_future_step": "sent step 2305843009213693952.0 instead of 7.0",
-    "gone_to_the_past": "says step 7 is gone, and to be at 6",
-    "gone_beyond_all": "garbage instead of a header",
-    "descriptor_unasked": "in a way that nobody asked for",
-    "compressed_bomb": "compress|beyond the limit",
-    "refuses_at_length": r"^internal: \?\[31mno \?no",
-    "refuses_for_now": "unavailable: come back later",
-    "floods_metadata": "metadata",
-}
-
-
 NO_PROOF = {  # that a slow or broken link might look like, or that the peer itself says
     "no_end", "stall", "drip", "silence", "compressed_bomb", "refuses_at_length", "refuses_for_now",
     "floods_metadata",
@@ -391,7 +395,7 @@ NO_PROOF = {  # that a slow or broken link might look like, or that the peer its
 def test_a_lie_costs_the_liar_its_turn_and_nobody_else_anything(lie, liar, book, start):
     node = start("node-0")
     start("honest")
-    book["liar"] = Peer(liar)
+    book["liar"] = PeerAddress(liar)
     pull(node, ["honest"])  # buffers and connections are made once
     with peak_growth_mb() as growth:
         for _ in range(2):
@@ -408,7 +412,7 @@ def test_a_lie_costs_the_liar_its_turn_and_nobody_else_anything(lie, liar, book,
 
 def test_a_far_future_step_is_passed_on_as_a_claim(liar, book, start):
     node = start("node-0")
-    book["liar"] = Peer(liar)
+    book["liar"] = PeerAddress(liar)
     replies = pull(node, ["liar"], "gone_far_ahead")
     assert replies.gone == {"liar": 2**61}
 
@@ -416,7 +420,7 @@ def test_a_far_future_step_is_passed_on_as_a_claim(liar, book, start):
 def test_one_that_answers_every_other_time_counts_every_other_time(liar, book, start):
     node = start("node-0")
     start("honest")
-    book["liar"] = Peer(liar)
+    book["liar"] = PeerAddress(liar)
     found = [pull(node, ["liar", "honest"], "sometimes", timeout_s=0.5).names for _ in range(4)]
     assert found == [("honest",), ("honest", "liar")] * 2
 
@@ -428,7 +432,7 @@ def test_one_that_is_killed_in_the_middle_of_a_transfer_is_silent(book, start):
     node = start("node-0")
     start("honest")
     with hostile("lies") as (child, address):
-        book["liar"] = Peer(address)
+        book["liar"] = PeerAddress(address)
         timer = threading.Timer(0.6, child.send_signal, [signal.SIGKILL])
         timer.start()
         replies = pull(node, ["liar", "honest"], "half", timeout_s=2)
@@ -442,7 +446,7 @@ def test_one_that_is_frozen_is_silent_until_it_thaws(book, start):
     node = start("node-0")
     start("honest")
     with hostile("lies") as (child, address):
-        book["frozen"] = Peer(address)
+        book["frozen"] = PeerAddress(address)
         pull(node, ["frozen"], "honest", timeout_s=5)
         child.send_signal(signal.SIGSTOP)
         replies = pull(node, ["frozen", "honest"], "honest")
@@ -479,7 +483,7 @@ def test_one_that_does_not_speak_the_protocol_is_silent(behave, book, start):
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=accept, daemon=True).start()
-        book["raw"] = Peer(f"127.0.0.1:{listener.getsockname()[1]}")
+        book["raw"] = PeerAddress(f"127.0.0.1:{listener.getsockname()[1]}")
         with peak_growth_mb() as growth:
             replies = pull(node, ["raw", "honest"])
         listener.shutdown(socket.SHUT_RDWR)
@@ -509,7 +513,7 @@ def while_flooded(flood, book, start):
     """How much memory that takes, in MB; two other nodes find each other all the same."""
     what, *numbers = flood
     node, other = start("node-0"), start("node-1")
-    book["mallory"] = Peer("127.0.0.1:1")
+    book["mallory"] = PeerAddress("127.0.0.1:1")
     pull(other, ["node-0"])
     with peak_growth_mb() as growth, hostile(what, node.address, *numbers) as (_, line):
         assert line == "flooding"
@@ -536,7 +540,7 @@ def while_flooded(flood, book, start):
 )
 def test_a_malformed_question_gets_no_vector(message, options, book, start):
     node = start("node-0")
-    book["mallory"] = Peer("127.0.0.1:1")
+    book["mallory"] = PeerAddress("127.0.0.1:1")
     options = {"timeout": 5, "name": "mallory"} | options
     send = [("grpc.max_send_message_length", -1)]
     with grpc.insecure_channel(node.address, options=send) as channel:
@@ -662,7 +666,7 @@ def test_another_authority_is_trusted_by_neither_side(credentials, book, start):
 def test_without_a_certificate_there_is_no_answer(credentials, book, start):
     box = Outbox()
     node = start("server-0", credentials("server-0"), box)
-    book["worker-3"] = Peer("127.0.0.1:1", "worker")
+    book["worker-3"] = PeerAddress("127.0.0.1:1", "worker")
     plain = GrpcTransport("worker-3", book)
     replies = pull(plain, ["server-0"])
     plain.close()

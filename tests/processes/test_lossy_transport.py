@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from garfield.transport.certs import load, make
+from garfield.transport.connect import grpc_transport
 from garfield.transport.contract import Holes, Key, Ready, all_of
 from garfield.transport.datagrams.links import FILLS, LossyLinks
 from garfield.transport.datagrams.packets import HOST_BLOCK, blocks_of
-from garfield.transport.datagrams.transport import LossyTransport
-from garfield.transport.datagrams.wrapper import LossyWrapper
-from garfield.transport.identity import Peer
+from garfield.transport.datagrams.wrapper import LossyTransport
+from garfield.transport.identity import PeerAddress
 from garfield.transport.simulated import Simulation
 
 NAMES = ("server-0", "worker-0", "worker-1", "worker-2", "worker-3")
@@ -56,11 +56,11 @@ def cluster(lossy, *, listen="127.0.0.1:0", certificates=None):
     book, made = {}, {}
     for name in NAMES:
         credentials = load(certificates, name) if certificates else None
-        made[name] = LossyTransport(
+        made[name] = grpc_transport(
             name, book, links=lossy, listen=listen, credentials=credentials, insecure_ok=True
         )
         made[name].serve(Box(name))
-        book[name] = Peer(made[name].address, name.partition("-")[0])
+        book[name] = PeerAddress(made[name].address, name.partition("-")[0])
     try:
         yield made
     finally:
@@ -82,7 +82,7 @@ def simulated(lossy):
     simulation, found = Simulation(), []
     for name in NAMES[1:]:
         simulation.transport(name).serve(Box(name))
-    server = LossyWrapper(simulation.transport("server-0"), lossy)
+    server = LossyTransport(simulation.transport("server-0"), lossy)
     simulation.spawn(lambda: found.extend(gradients(server)))
     simulation.run()
     return found

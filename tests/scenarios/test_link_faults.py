@@ -18,7 +18,7 @@ from garfield.nodes.node import Node, Waits
 from garfield.transport.contract import Key
 from garfield.transport.faults import Faults, LinkFault, cut_off, partition
 from garfield.transport.grpc.transport import GrpcTransport
-from garfield.transport.identity import Peer
+from garfield.transport.identity import PeerAddress
 from garfield.transport.simulated import Simulation
 
 STEPS = 80
@@ -82,9 +82,9 @@ class _Listed(GrpcTransport):
         super().__init__(name, book)
         self._book = book
 
-    def serve(self, source):
-        super().serve(source)
-        self._book[self.name] = Peer(self.address)
+    def serve(self, answerer):
+        super().serve(answerer)
+        self._book[self.name] = PeerAddress(self.address)
 
 
 class Training:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from garfield import kernels
 from garfield.attacks import ATTACKS
 from garfield.cli.app import COMMANDS
 from garfield.cli.shared import names
@@ -194,7 +195,9 @@ def test_doctor_tells_what_is_here_and_how_fast(run, quick_doctor):
     told = _json(run("doctor", "--json"))
     assert told["usable"] is True
     assert {"python", "platform", "cores", "memory_bytes", "simd"} <= set(told["machine"])
-    assert told["kernels"] == {"loaded": True, "problem": ""}
+    assert told["kernels"] == {
+        "loaded": True, "problem": "", "isa": kernels.isa(), "isas": list(kernels.isas()),
+    }  # fmt: skip
     assert [package["name"] for package in told["packages"]] == [
         "numpy", "torch", "tensorflow", "matplotlib",
     ]  # fmt: skip

@@ -31,6 +31,11 @@ def test_no_error_is_defined_anywhere_else():
             assert not derived, path
 
 
+def test_nothing_raises_the_root_itself():
+    for path in Path(garfield.__file__).parent.rglob("*.py"):
+        assert "raise GarfieldError" not in path.read_text(), path
+
+
 def test_every_error_is_exported():
     assert all(getattr(garfield, error.__name__) is error for error in EVERY)
     assert {error.__name__ for error in EVERY} <= set(garfield.__all__)

@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -9,14 +11,24 @@ import pytest
 
 from garfield import GARS, InputError, set_threads
 from garfield.core.errors import ConfigError
-from garfield.kernels import algebra, networks, parallel, read
+from garfield.kernels import algebra, isa, isas, networks, parallel, read, set_isa
+from garfield.kernels.finite import all_finite
 from garfield.kernels.geometry import Geometry
+from garfield.kernels.turning import copy_turned
 from tests.references import is_sorting_network, sq_dist
 
 
 @pytest.fixture
 def rows():
     return np.random.default_rng(0).standard_normal((17, 100_001)).astype(np.float32)
+
+
+@pytest.fixture(params=isas())
+def every_isa(request):
+    """Runs a test once with each instruction set that this processor has."""
+    set_isa(request.param)
+    yield request.param
+    set_isa(None)
 
 
 # -- networks -------------------------------------------------------------------------------------
@@ -53,6 +65,7 @@ def test_pruning_saves_steps():
     assert len(networks.trimmed(17, 3)) < len(networks.sorting(17))
 
 
+@pytest.mark.usefixtures("every_isa")
 @pytest.mark.parametrize("n", [2, 3, 16, 31, 32, 33, 34, 64, 100])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_order_statistics_are_exact_in_registers_and_beyond(n, dtype):
@@ -68,6 +81,7 @@ def test_order_statistics_are_exact_in_registers_and_beyond(n, dtype):
 # -- distances ------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("every_isa")
 @pytest.mark.parametrize("n", range(2, 14))
 @pytest.mark.parametrize("d", [1, 15, 16, 1000, 1024, 40_003])
 def test_distances_are_those_of_the_definition(n, d):
@@ -77,6 +91,7 @@ def test_distances_are_those_of_the_definition(n, d):
     np.testing.assert_allclose(read(x)[0].sq_dists(), expected, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("every_isa")
 def test_distances_are_right_where_norms_cancel():
     """float32 |x|²+|y|²−2xy errs by 2,000 times the distance on rows of 100 ± 1e-3."""
     x = (100 + 1e-3 * np.random.default_rng(1).standard_normal((7, 50_000))).astype(np.float32)
@@ -85,6 +100,7 @@ def test_distances_are_right_where_norms_cancel():
     np.testing.assert_allclose(read(x)[0].sq_dists(), expected, rtol=1e-6)
 
 
+@pytest.mark.usefixtures("every_isa")
 def test_distances_of_huge_rows_are_taken_in_double():
     x = np.random.default_rng(2).standard_normal((5, 100)).astype(np.float32)
     x[4] = 3e38
@@ -94,6 +110,7 @@ def test_distances_of_huge_rows_are_taken_in_double():
     np.testing.assert_allclose(dists[0, 1], sq_dist(wide[0], wide[1]), rtol=1e-6)
 
 
+@pytest.mark.usefixtures("every_isa")
 def test_distances_to_a_point_and_lengths_agree_with_the_definition(rows):
     wide, point = rows.astype(np.float64), rows.mean(axis=0)
     view, _ = read(rows)
@@ -102,6 +119,7 @@ def test_distances_to_a_point_and_lengths_agree_with_the_definition(rows):
     np.testing.assert_allclose(view.sq_norms(), (wide**2).sum(axis=1), rtol=1e-9)
 
 
+@pytest.mark.usefixtures("every_isa")
 def test_mixed_rows_answer_as_if_they_had_been_made(rows):
     mix = np.random.default_rng(3).dirichlet(np.ones(17), size=9)
     made, _ = read((mix @ rows.astype(np.float64)).astype(np.float32))
@@ -119,6 +137,7 @@ def test_mixed_rows_answer_as_if_they_had_been_made(rows):
     np.testing.assert_allclose(known, made.sq_dists(), rtol=1e-4)
 
 
+@pytest.mark.usefixtures("every_isa")
 def test_a_row_may_be_added_to_mixed_rows(rows):
     mix = np.random.default_rng(5).dirichlet(np.ones(17), size=4)
     made, _ = read((mix @ rows.astype(np.float64)).astype(np.float32))
@@ -127,6 +146,7 @@ def test_a_row_may_be_added_to_mixed_rows(rows):
     np.testing.assert_allclose(more.median(), same.median(), atol=1e-6)
 
 
+@pytest.mark.usefixtures("every_isa")
 def test_the_sum_may_be_written_over_one_of_the_rows(rows):
     mine = rows[0].copy()
     view, _ = read([mine, *rows[1:]])
@@ -135,14 +155,103 @@ def test_the_sum_may_be_written_over_one_of_the_rows(rows):
     np.testing.assert_array_equal(view.weighted_sum(weights, out=mine), expected)
 
 
+@pytest.mark.usefixtures("every_isa")
+@pytest.mark.parametrize("d", [1, 7, 31, 64, 1023, 40_003])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sums_are_those_of_the_definition_wherever_rows_begin(d, dtype):
+    rng = np.random.default_rng(d)
+    rows = [rng.standard_normal(d + 5).astype(dtype)[i % 6 : i % 6 + d] for i in range(17)]
+    weights = rng.standard_normal(17) * (rng.random(17) < 0.8)
+    expected = weights @ np.array(rows, dtype=np.float64)
+    np.testing.assert_allclose(read(rows)[0].weighted_sum(weights), expected, atol=1e-5)
+
+
+@pytest.mark.usefixtures("every_isa")
+@pytest.mark.parametrize("n", [2, 5, 17, 33])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_distances_do_not_depend_on_where_rows_begin_or_on_their_type(n, dtype):
+    rng = np.random.default_rng(n)
+    rows = [rng.standard_normal(3_005).astype(dtype)[i % 6 : i % 6 + 2_999] for i in range(n)]
+    wide = np.array(rows, dtype=np.float64)
+    expected = [[sq_dist(a, b) for b in wide] for a in wide]
+    view, _ = read(rows)
+    np.testing.assert_allclose(view.sq_dists(), expected, rtol=1e-5)
+    np.testing.assert_allclose(view.sq_dists_to(rows[1]), np.array(expected)[1], rtol=1e-9)
+
+
+@pytest.mark.usefixtures("every_isa")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_one_number_that_is_not_finite_is_found_anywhere(dtype, value):
+    vector = np.full(1_001, np.finfo(dtype).max, dtype=dtype)
+    assert all_finite(vector)
+    for at in (0, 1, 15, 16, 500, 999, 1_000):
+        bad = vector.copy()
+        bad[at] = value
+        assert not all_finite(bad), at
+        assert not all_finite(bad[at:]), at
+
+
+@pytest.mark.usefixtures("every_isa")
+@pytest.mark.parametrize("n", [3, 17, 40])
+def test_order_statistics_of_what_arrived_are_those_of_the_definition(n):
+    rng = np.random.default_rng(n)
+    x = rng.standard_normal((n, 2_003)).astype(np.float32)
+    present = rng.random((n, 2_003)) < 0.9
+    present[0] = True
+    expected = np.nanmedian(np.where(present, x, np.nan), axis=0)
+    np.testing.assert_allclose(read(x, present)[0].median(), expected, atol=1e-6)
+
+
+@pytest.mark.usefixtures("every_isa")
+def test_axes_are_turned_round_exactly():
+    source = np.random.default_rng(6).standard_normal((37, 3, 50)).astype(np.float32)
+    target = np.empty((50, 3, 37), dtype=np.float32)
+    copy_turned(source, (2, 1, 0), target)
+    np.testing.assert_array_equal(target, source.transpose(2, 1, 0))
+
+
 def test_only_distances_are_known_of_a_geometry():
     with pytest.raises(ConfigError, match="distances alone"):
         Geometry(np.zeros((3, 3))).median()
 
 
+# -- instruction sets -----------------------------------------------------------------------------
+
+
+def test_the_widest_instruction_set_is_used_unless_told_otherwise(monkeypatch):
+    monkeypatch.delenv("GARFIELD_ISA", raising=False)
+    set_isa(None)
+    assert isa() == isas()[0]
+    for name in isas():
+        set_isa(name)
+        assert isa() == name
+    set_isa(None)
+    assert isa() == isas()[0]
+
+
+@pytest.mark.parametrize("name", isas())
+def test_the_environment_chooses_the_instruction_set(name):
+    script = "from garfield import kernels; print(kernels.isa())"
+    environment = {**os.environ, "GARFIELD_ISA": name}
+    told = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == name
+
+
+def test_an_instruction_set_that_the_processor_lacks_is_refused(monkeypatch):
+    with pytest.raises(ConfigError, match=f"is mmx, but this processor has {', '.join(isas())}"):
+        set_isa("mmx")
+    monkeypatch.setenv("GARFIELD_ISA", "altivec")
+    with pytest.raises(ConfigError, match=r"GARFIELD_ISA is altivec, .* or unset GARFIELD_ISA"):
+        set_isa(None)
+
+
 # -- threads and processes ------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("every_isa")
 def test_the_same_bits_come_out_on_any_number_of_threads(rows):
     results = []
     try:

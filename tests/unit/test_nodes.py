@@ -43,7 +43,7 @@ def test_what_was_published_is_a_copy_that_nobody_can_change():
 
 
 def test_old_steps_are_gone_and_future_ones_not_yet_there():
-    outbox = Outbox(kept_steps=2)
+    outbox = Outbox()
     for step in range(10):
         outbox.publish(Key("gradient", step), ONE)
     assert isinstance(outbox.answer("a", Key("gradient", 9)), Ready)
@@ -104,7 +104,7 @@ def test_an_equivocation_is_as_finite_as_the_lie_it_is_about(lie, finite):
 
 @pytest.mark.parametrize("behaviour", ["silence", "stall", "drip", "wrong-shape"])
 def test_behaviours_are_what_their_names_say(behaviour):
-    outbox = LyingOutbox(Plan(behaviour=behaviour), "me", kept_steps=2)
+    outbox = LyingOutbox(Plan(behaviour=behaviour), "me")
     for step in (0, 5):
         outbox.publish(Key("model", step), ONE)
     answer, older = (outbox.answer("you", Key("model", step)) for step in (5, 0))

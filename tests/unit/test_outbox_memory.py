@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from garfield.nodes.outbox import KEPT_STEPS, Outbox
+from garfield.nodes.outbox import Outbox
 from garfield.nodes.worker import Worker
 from garfield.transport.contract import Gone, Key, NotYet, Ready
 from garfield.transport.simulated import Simulation
@@ -21,9 +21,7 @@ def test_a_vector_that_is_handed_over_is_not_copied_and_can_no_longer_be_written
         vector[0] = 2.0
 
 
-@pytest.mark.parametrize(
-    ("kind", "kept"), [("model", KEPT_STEPS), ("gradient", KEPT_STEPS), ("proposal", 1)]
-)
+@pytest.mark.parametrize(("kind", "kept"), [("model", 2), ("gradient", 2), ("proposal", 1)])
 def test_only_the_last_steps_are_kept_and_older_ones_are_gone(kind: str, kept: int) -> None:
     outbox = Outbox()
     for step in range(6):
@@ -42,7 +40,7 @@ def test_a_servers_proposal_lives_until_its_next_one() -> None:
 
 
 def test_vectors_are_kept_the_transports_way_and_the_oldest_makes_room_first() -> None:
-    outbox, alive = Outbox(kept_steps=1), []
+    outbox, alive = Outbox(), []
 
     def shared_copy(vector: np.ndarray) -> np.ndarray:
         alive.append(len(outbox._vectors))
@@ -50,10 +48,10 @@ def test_vectors_are_kept_the_transports_way_and_the_oldest_makes_room_first() -
 
     outbox.shared_copy = shared_copy
     for step in range(3):
-        outbox.publish(Key("model", step), np.full(3, step, np.float32))
+        outbox.publish(Key("proposal", step), np.full(3, step, np.float32))
     assert alive == [0, 0, 0]
     with pytest.raises(ValueError, match="read-only"):
-        outbox.own(Key("model", 2))[0] = 1.0
+        outbox.own(Key("proposal", 2))[0] = 1.0
 
 
 class Counting:

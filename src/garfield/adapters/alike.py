@@ -9,29 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from math import prod
-from typing import Any
 
+from garfield.adapters.contract import Layout
 from garfield.core.errors import ConfigError
 
-Layout = Sequence[tuple[str, Sequence[int]]]
-"""Names and canonical shapes, in the order of the vector."""
 
-
-def layout_of(adapter: Any) -> Layout | None:
-    """None for an adapter that does not tell."""
-    return getattr(adapter, "layout", None)
-
-
-def check_alike(adapters: Mapping[str, Any]) -> None:
+def check_alike(layouts: Mapping[str, Layout]) -> None:
     """ConfigError that names the first tensor in which a model differs from the first model."""
-    check_layouts({who: layout_of(adapter) for who, adapter in adapters.items()})
-
-
-def check_layouts(layouts: Mapping[str, Layout | None]) -> None:
-    told = {who: layout for who, layout in layouts.items() if layout is not None}
-    for who in list(told)[1:]:
-        first = next(iter(told))
-        difference = _difference(first, told[first], who, told[who])
+    for who in list(layouts)[1:]:
+        first = next(iter(layouts))
+        difference = _difference(first, layouts[first], who, layouts[who])
         if difference:
             raise ConfigError(
                 f"The models of {first} and {who} differ: {difference} Write them with the same "

@@ -7,7 +7,7 @@ have the same layout, the tail being the buffers after the forward pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +17,8 @@ import numpy.typing as npt
 FlatVector = npt.NDArray[np.float32]
 Batch = tuple[Any, Any]
 """Inputs and targets, as the framework takes them."""
+Layout = Sequence[tuple[str, Sequence[int]]]
+"""Names and canonical shapes of a model's tensors, in the order of the vector."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,10 @@ class Adapter(Protocol):
 
     size: int
     tail: int
+
+    @property
+    def layout(self) -> Layout:
+        """What the vector is made of, parameters first."""
 
     def read(self, out: FlatVector) -> None:
         """Write parameters and buffers into `out`, of length size + tail."""

@@ -9,7 +9,7 @@ averaged, 1 ≤ m ≤ n − f − 2) and Bulyan (n ≥ 4f + 3, m ≤ n − 2f �
 may be named too, as the authors compare with the median and plain averaging.
 
 What is its own is the transport: the first `lossy_workers` workers send their
-gradients by UDP, where datagrams are lost (`garfield.transport.datagrams.transport`),
+gradients by UDP, where datagrams are lost (`garfield.transport.datagrams.carrier`),
 and what is missing when the round's time is up is filled by the policy `fill`
 (`garfield.transport.datagrams.filling`); with `lossy_models` the model reaches them so
 too. The paper is short here, and this was assumed:

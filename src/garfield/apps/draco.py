@@ -45,20 +45,17 @@ from garfield.gars import Explained, Rule, parse
 from garfield.nodes.node import Gathered
 from garfield.nodes.server import Server, ServerArguments
 from garfield.nodes.worker import Worker, WorkerArguments
-from garfield.transport.contract import Payload
+from garfield.transport.contract import CODED, GRADIENT, Payload
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from garfield.apps.settings import Settings
 
-KINDS = {"float32": "gradient", "float64": "coded"}
-"""Under which kind of key the rows of a code travel, by their dtype."""
-
 
 def kind_of(code: Code) -> str:
-    """What its rows are asked for as."""
-    return KINDS[np.dtype(code.dtype).name]
+    """The kind of vectors that its rows are asked for as."""
+    return (CODED if np.dtype(code.dtype) == CODED.dtype else GRADIENT).name
 
 
 @dataclass(frozen=True)

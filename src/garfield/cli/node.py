@@ -55,8 +55,7 @@ def node(
     """
     from garfield.launch.cluster import read_cluster, run_cluster_node
     from garfield.launch.node_record import NodeRecord
-    from garfield.runs.heap import keep_heap
-    from garfield.runs.threads import use_threads
+    from garfield.runs.process import keep_heap, use_threads
 
     found = read_cluster(cluster)
     found.check_name(name)

@@ -93,11 +93,11 @@ def run_cluster_node(
     After its last step it stays for `give_up_s`: slower peers may still want its last vector.
     A server that is alone has given all its workers what they need, and ends at once.
     """
-    from garfield.transport.identity import Peer
+    from garfield.transport.identity import PeerAddress
 
     settings = cluster.settings
     cluster.check_name(name)
-    peers = {peer: Peer(cluster.nodes[peer], role) for peer, role in cluster.roles.items()}
+    peers = {peer: PeerAddress(cluster.nodes[peer], role) for peer, role in cluster.roles.items()}
     transport = transport_of(settings)(
         name, peers, listen=listen or cluster.nodes[name], credentials=_credentials(cluster, name),
         insecure_ok=cluster.insecure,

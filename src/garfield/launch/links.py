@@ -17,9 +17,9 @@ from garfield.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from garfield.transport.grpc.transport import GrpcTransport
-    from garfield.transport.identity import Peer
+    from garfield.transport.identity import PeerAddress
 
-Kind = Literal["memory", "tcp", "tls"]
+LinkKind = Literal["memory", "tcp", "tls"]
 LONGEST_NAME = 100  # a unix socket's path may have 107 bytes
 
 
@@ -27,13 +27,13 @@ LONGEST_NAME = 100  # a unix socket's path may have 107 bytes
 class Link:
     """The kind, and a directory of the run's own that only this user can enter."""
 
-    kind: Kind
+    kind: LinkKind
     directory: Path
 
     def transport(
-        self, name: str, peers: Mapping[str, Peer], make: Callable[..., GrpcTransport]
+        self, name: str, peers: Mapping[str, PeerAddress], make: Callable[..., GrpcTransport]
     ) -> GrpcTransport:
-        """A node's way to its peers, of the class that `make` is."""
+        """A node's way to its peers, as `make` makes it: `connect.grpc_transport`, or alike."""
         if self.kind == "memory":
             here = f"unix:{self.directory / name}"
             return make(name, peers, listen=here, same_host=self.directory / "vectors")
@@ -45,7 +45,7 @@ class Link:
 
 
 @contextmanager
-def link(kind: Kind, names: Sequence[str]) -> Iterator[Link]:
+def link(kind: LinkKind, names: Sequence[str]) -> Iterator[Link]:
     """All that these nodes need to meet; nothing is left of it."""
     with TemporaryDirectory(prefix="garfield-") as made:
         directory = Path(made)

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from garfield.core.errors import GarfieldError
+from garfield.core.errors import NodeFailed
+from garfield.runs.process import imported, preload_modules, use_threads
 from garfield.runs.supervised import Channel
 from garfield.runs.supervisor import Supervisor
-from garfield.runs.threads import imported, preload_modules, use_threads
 from garfield.transport.connect import connect
 from garfield.transport.contract import Transport
 
@@ -44,7 +44,7 @@ def run_locally(main: Main, names: Sequence[str], *, preload: Sequence[str] | No
         while supervisor.is_running(first):
             supervisor.events()
     if supervisor.exit_codes[first]:
-        raise GarfieldError(f"{first} failed; what it said stands above.")
+        raise NodeFailed(f"{first} failed; what it said stands above.")
 
 
 def _run_process(channel: Channel, main: Main, nodes: Mapping[str, str], ends: bool) -> None:

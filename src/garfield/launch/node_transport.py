@@ -1,4 +1,4 @@
-"""The transport of a run's nodes: with datagrams, where some of its links may lose parts."""
+"""How the nodes of a run talk: by gRPC, some of their links lossy where the application says so."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ if TYPE_CHECKING:
 
 
 def transport_of(settings: Settings) -> Callable[..., GrpcTransport]:
-    """The class of transport that the nodes of a run have."""
-    from garfield.transport.grpc.transport import GrpcTransport
+    """What makes the transports of a run's nodes."""
+    from garfield.transport.connect import grpc_transport
 
-    links = settings.lossy_links
-    if links is None:
-        return GrpcTransport
-    from garfield.transport.datagrams.transport import LossyTransport
-
-    return partial(LossyTransport, links=links)
+    return partial(grpc_transport, links=settings.lossy_links)

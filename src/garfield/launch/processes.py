@@ -13,19 +13,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from garfield.adapters.alike import check_layouts, layout_of
+from garfield.adapters.alike import check_alike
 from garfield.apps.settings import Settings
 from garfield.core.errors import NodeFailed
 from garfield.core.events import Event, Sink
-from garfield.launch.links import Kind, Link, link
+from garfield.launch.links import Link, LinkKind, link
 from garfield.launch.node import NodeOptions, run_node
 from garfield.launch.node_transport import transport_of
 from garfield.launch.user_files import load
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
+from garfield.runs.process import preload_modules, use_threads
 from garfield.runs.supervised import Channel
 from garfield.runs.supervisor import Supervisor
-from garfield.runs.threads import preload_modules, use_threads
 
 START_S = 120.0  # importing torch or TensorFlow on a busy machine
 PRELOAD = ["garfield.launch.processes", "garfield.transport.grpc.transport"]
@@ -44,7 +44,7 @@ class Processes:
     """The nodes of one run. Use as a context: leaving it ends every process."""
 
     def __init__(
-        self, settings: Settings, options: NodeOptions | None = None, *, by: Kind = "memory"
+        self, settings: Settings, options: NodeOptions | None = None, *, by: LinkKind = "memory"
     ) -> None:
         self.settings = s = settings.check()
         self._names = tuple(dict.fromkeys((*s.server_names, *s.worker_names)))
@@ -79,7 +79,7 @@ class Processes:
             self._supervisor.start(name, _run_process, self.settings.values(), how, self._options)
         first = self._supervisor.started(START_S)
         self._addresses = {name: first[name]["address"] for name in self._names}
-        check_layouts({name: first[name]["layout"] for name in self._names})  # a server's first
+        check_alike({name: first[name]["layout"] for name in self._names})  # a server's first
         self._introduce()
 
     def run(self, sink: Sink, faults: Sequence[Fault] = ()) -> None:
@@ -150,25 +150,25 @@ def _run_process(
 ) -> None:
     """Be one node, in a process of its own."""
     from garfield.transport.connect import role_of
-    from garfield.transport.identity import Peer
+    from garfield.transport.identity import PeerAddress
 
     for path in options.files:
         load(path)
     s = Settings.of(**settings)
     use_threads(options.threads, [s.framework_of(channel.name)])
-    peers: dict[str, Peer] = {}
+    peers: dict[str, PeerAddress] = {}
     transport = _transport(s, channel.name, how, peers)
     introduced = threading.Event()
 
     def meet(addresses: Mapping[str, str]) -> None:
-        peers.update({peer: Peer(where, role_of(peer)) for peer, where in addresses.items()})
+        peers.update({peer: PeerAddress(where, role_of(peer)) for peer, where in addresses.items()})
         introduced.set()
 
     def listening(node: Server | Worker) -> None:
         channel.listen(meet)
         channel.send({
             "event": "address", "node": channel.name, "address": transport.address,
-            "layout": layout_of(node.model),
+            "layout": node.model.layout,
         })  # fmt: skip
         introduced.wait()
 

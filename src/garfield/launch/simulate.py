@@ -27,7 +27,7 @@ from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
 from garfield.report.filtering import all_of
 from garfield.transport.contract import Transport
-from garfield.transport.datagrams.wrapper import LossyWrapper
+from garfield.transport.datagrams.wrapper import LossyTransport
 from garfield.transport.simulated import SimulatedTransport, Simulation
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ class _Simulated:
     def _transport(self, name: str) -> Transport:
         transport = self.transports[name] = self.simulation.transport(name)
         links = self.settings.lossy_links
-        return transport if links is None else LossyWrapper(transport, links)
+        return transport if links is None else LossyTransport(transport, links)
 
     def _own(self, name: str) -> Adapter:
         adapter = new_adapter(self.settings, self.settings.framework_of(name), optimizer=True)
@@ -129,7 +129,7 @@ class _Simulated:
             self._shared[framework] = [
                 new_adapter(self.settings, framework, optimizer=False) for _ in threads
             ]
-            check_alike({each: models[0] for each, models in self._shared.items()})
+            check_alike({each: models[0].layout for each, models in self._shared.items()})
         kind = _Unheard if self._unheard(name) else _Lent
         return cast(Adapter, kind(self._shared[framework], self._work))
 

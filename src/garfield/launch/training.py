@@ -29,9 +29,8 @@ from garfield.report import plots
 from garfield.report.live import LiveDisplay
 from garfield.report.run_history import Roster, RunHistory, read_history
 from garfield.report.summary import summarise, versions
-from garfield.runs.heap import keep_heap
+from garfield.runs.process import keep_heap, use_threads
 from garfield.runs.run_directory import RunDirectory
-from garfield.runs.threads import use_threads
 
 
 @dataclass(frozen=True)

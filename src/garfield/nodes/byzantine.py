@@ -22,7 +22,7 @@ import numpy as np
 from garfield.attacks import ATTACKS, Attack, View
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.naming import parse_call
-from garfield.nodes.outbox import KEPT_STEPS, Outbox
+from garfield.nodes.outbox import Outbox
 from garfield.nodes.server import Server, ServerArguments
 from garfield.nodes.worker import Data, Worker, WorkerArguments
 from garfield.transport.contract import Answer, Key, NotYet, Payload, Ready
@@ -103,15 +103,15 @@ _BASE = re.compile(r"""\s*attack\s*=\s*(["']?)(?P<lie>.+)\1\s*\)\s*""")
 class LyingOutbox(Outbox):
     """Keeps the truth, and says something else."""
 
-    def __init__(self, plan: Plan, name: str, *, kept_steps: int = KEPT_STEPS) -> None:
-        super().__init__(kept_steps=kept_steps)
+    def __init__(self, plan: Plan, name: str) -> None:
+        super().__init__()
         self.plan = plan
         self.name = name
         """Whose it is: a node does not lie to itself."""
         self._lies: dict[Key, Payload | None] = {}
 
     def publish(self, key: Key, vector: Payload, *, copy: bool = True) -> None:
-        self._lies = {k: lie for k, lie in self._lies.items() if k.step > key.step - self._kept}
+        self._lies = {k: lie for k, lie in self._lies.items() if k.step > key.step - k.kept_steps}
         self._lies[key] = self._lie(key, vector)
         super().publish(key, vector, copy=copy)
 
@@ -166,7 +166,7 @@ class LyingOutbox(Outbox):
             lie = np.asarray(lie, dtype=key.dtype)
             lie.setflags(write=False)
         if plan.unanimous:
-            for old in [known for known in plan.agreed if known.step <= key.step - self._kept]:
+            for old in [k for k in plan.agreed if k.step <= key.step - k.kept_steps]:
                 del plan.agreed[old]
             plan.agreed[key] = lie
         return lie

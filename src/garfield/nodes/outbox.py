@@ -1,12 +1,11 @@
 """Outbox: what a node has to say, and the only place where an attack acts.
 
 What is published is immutable: it is copied once on its way in, or handed over for
-good, and kept for the last few steps. Who asks for an older step is told how far we
+good, and kept for as many steps as its kind says. Who asks for an older step is told how far we
 are; who asks for one that is not there yet waits, in the transport, without a thread.
 
-Each step kept is a vector of memory: so two steps of models or gradients are kept, the
-present one and the one that a slower peer may still ask for. Of proposals only the last
-is: who sends a gradient of this step, or its model, has done with those before.
+Each step kept is a vector of memory: so of most kinds two steps are kept, the present
+one and the one that a slower peer may still ask for (`transport/contract.py`).
 """
 
 from __future__ import annotations
@@ -18,15 +17,12 @@ import numpy as np
 
 from garfield.transport.contract import Answer, Gone, Key, NotYet, Payload, Ready
 
-KEPT_STEPS = 2
-
 
 class Outbox:
     """Published vectors by key. Safe to publish from one thread and to answer from another."""
 
-    def __init__(self, *, kept_steps: int = KEPT_STEPS) -> None:
+    def __init__(self) -> None:
         self.step = 0
-        self._kept = kept_steps
         self._vectors: dict[Key, Payload] = {}
         self._lock = threading.Lock()
         self._wake: list[Callable[[], None]] = []
@@ -67,7 +63,7 @@ class Outbox:
             return Gone(self.step) if self._over(key) else NotYet()
 
     def _over(self, key: Key) -> bool:
-        return key.step <= self.step - (1 if key.kind == "proposal" else self._kept)
+        return key.step <= self.step - key.kept_steps
 
     def watch(self, wake: Callable[[], None]) -> None:
         self._wake.append(wake)

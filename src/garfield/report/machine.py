@@ -48,6 +48,10 @@ class Kernels:
     loaded: bool
     problem: str
     """Why they do not load, and the remedy; empty when they do."""
+    isa: str | None = None
+    """The instruction set in use; None when they do not load."""
+    isas: tuple[str, ...] = ()
+    """Those that this processor has and the kernels know, widest first."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +103,13 @@ def machine() -> Machine:
 def kernels() -> Kernels:
     """Load the kernels and say how that went."""
     try:
-        import_module("garfield.kernels._native")
+        found = import_module("garfield.kernels")
     except ImportError as problem:
         remedy = (
             "Install it again with a C compiler at hand: pip install --force-reinstall garfield"
         )
         return Kernels(False, f"{problem}. {remedy}")
-    return Kernels(True, "")
+    return Kernels(True, "", found.isa(), found.isas())
 
 
 def speed(columns: int = 1_000_000) -> Speed:

@@ -62,7 +62,9 @@ def machine_table(machine: Machine, kernels: Kernels, packages: Sequence[Package
     simd = ", ".join(machine.simd) or "unknown"
     _add(table, "", f"{machine.cores} cores, {memory}", f"SIMD: {simd}")
     state = ("load", "green") if kernels.loaded else ("do not load", "bold red")
-    _add(table, "kernels", state, kernels.problem or "compiled, on all cores")
+    others = ", ".join(name for name in kernels.isas if name != kernels.isa)
+    use = f"compiled, on all cores, with {kernels.isa}" + (f" (also: {others})" if others else "")
+    _add(table, "kernels", state, kernels.problem or use)
     for package in packages:
         if package.version:
             _add(table, package.name, (package.version, "green"), f"for {package.gives}")

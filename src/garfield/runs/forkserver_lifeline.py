@@ -1,5 +1,5 @@
 """For the forkserver alone to import, before it forks: it ends with the launcher."""
 
-from garfield.runs.lifeline import die_with_parent
+from garfield.runs.process import die_with_parent
 
 die_with_parent()

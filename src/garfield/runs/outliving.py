@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from garfield.core.errors import ConfigError, NodeFailed
+from garfield.core.events import Event
 from garfield.core.files import write_json
 from garfield.runs.supervised import Channel, Target, prepare, run
 
@@ -49,6 +50,8 @@ class Record:
     """None also if nobody knows: it was killed while no supervisor was there."""
     error: str | None = None
     """What it failed of, in its own words."""
+    unsent: Sequence[Event] = ()
+    """What it would have told a supervisor, had there been one."""
 
 
 class OutlivingProcess:
@@ -100,12 +103,15 @@ def start(
             f"{target.__qualname__} stands in the main script, where a process that outlives it "
             "cannot find it. Move it to a module."
         )
+    if Path(name).name != name:
+        raise ConfigError(f"{name!r} cannot name a process, as its files bear that name.")
     files = _Files(directory, name)
     if (running := files.handle()) is not None:
         os.close(running)
         raise ConfigError(f"{name} of an earlier supervisor still runs. Adopt it, or end it first.")
     files.remove()
     ours, theirs = Pipe()
+    task = pickle.dumps((target, name, arguments, directory, theirs.fileno()))
     with files.path("log").open("ab") as log:
         child = subprocess.Popen(
             [sys.executable, "-c", "from garfield.runs.outliving import main; main()"],
@@ -114,7 +120,6 @@ def start(
         )  # fmt: skip
     # before it is told what to do: a process without a record ends, and is never lost
     files.write(Record(child.pid, _start_time(child.pid)))
-    task = pickle.dumps((target, name, arguments, directory, theirs.fileno()))
     assert child.stdin is not None
     with suppress(BrokenPipeError), child.stdin as stdin:  # if it has ended, its exit code tells
         stdin.write(pickle.dumps((sys.path, task)))
@@ -158,7 +163,7 @@ def main() -> None:
             code = wanted.code if isinstance(wanted.code, int) else int(wanted.code is not None)
         finally:
             pid = os.getpid()
-            files.write(Record(pid, _start_time(pid), True, code, failure))
+            files.write(Record(pid, _start_time(pid), True, code, failure, channel.unsent()))
     raise SystemExit(code)
 
 

@@ -18,11 +18,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
-from setproctitle import setproctitle, setthreadtitle
-
 from garfield.core.events import Event
-from garfield.runs.heap import keep_heap
-from garfield.runs.lifeline import die_with_parent
+from garfield.runs.process import die_with_parent, keep_heap, name_process
 
 UNSENT_KEPT = 10_000  # events, while no supervisor is there to hear them
 
@@ -56,6 +53,11 @@ class Channel:
         with self._sending:
             self._unsent.append(text)
             self._flush()
+
+    def unsent(self) -> list[Event]:
+        """Events that no supervisor has heard."""
+        with self._sending:
+            return [json.loads(text) for text in self._unsent]
 
     def listen(self, take: Callable[[Any], None]) -> None:
         """Call `take` with every message of the supervisor, from a thread of its own."""
@@ -104,8 +106,7 @@ def run_attached(
 
 def prepare(name: str) -> None:
     """Make this process what every supervised one is, before it runs anything of its own."""
-    setproctitle(f"garfield: {name}")  # for ps
-    setthreadtitle(name)  # for top: the first 15 characters
+    name_process(name)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     keep_heap()

@@ -21,7 +21,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -62,8 +62,9 @@ class AttachedProcess:
         return self.process.exitcode
 
     def signal(self, number: int) -> None:
-        if self.process.is_alive():
-            os.kill(self.pid, number)
+        with suppress(ProcessLookupError):
+            if self.process.is_alive():
+                os.kill(self.pid, number)
 
     def join(self, timeout_s: float | None = None) -> bool:
         self.process.join(timeout_s)
@@ -83,6 +84,8 @@ class _Child:
     """Why it ended, in its own words or by its exit code; None while it runs, or went well."""
     exit_code: int | None = None
     ended: bool = False
+    reported: bool = False
+    """It has sent an event."""
     silent: bool = False
     """It has closed its side of the connection."""
 
@@ -96,8 +99,8 @@ class Supervisor:
 
     def __init__(self, *, preload: Sequence[str] = (), outlive_in: Path | None = None) -> None:
         """`preload` are modules to import once for all processes, as far as no supervisor has
-        started any before. `outlive_in` is a directory for processes that are to go on when
-        this supervisor ends; they do not profit from `preload`."""
+        started any before. `outlive_in` is a directory of their own for processes that are to
+        go on when this supervisor ends; they do not profit from `preload`."""
         self._children: dict[str, _Child] = {}
         self._unheard: list[NamedEvent] = []
         self._directory = outlive_in
@@ -157,13 +160,13 @@ class Supervisor:
         adopted = []
         for name, found in outliving.adopt(self._directory):
             if isinstance(found, outliving.OutlivingProcess):
-                self._children[name] = _Child(found)
+                self._children[name] = _Child(found, reported=True)
                 adopted.append(name)
                 continue
-            if found.error is not None:
-                failed = {"event": "failed", "node": name, "error": found.error}
-                self._unheard.append((name, failed))
-            self._unheard.append((name, _end(name, found.exit_code)))
+            told = [*found.unsent]
+            if found.error is not None and all(event["event"] != "failed" for event in told):
+                told.append({"event": "failed", "node": name, "error": found.error})
+            self._unheard += [(name, event) for event in (*told, _end(name, found.exit_code))]
         return adopted
 
     def restart(self, name: str) -> None:
@@ -171,7 +174,8 @@ class Supervisor:
         child = self._children[name]
         if child.target is None:
             raise ConfigError(f"{name} was adopted: use start to say what it is to run.")
-        self._kill(name)
+        if not child.ended:
+            self._kill(name)
         self.start(name, child.target, *child.arguments)
 
     def stop(self, names: Iterable[str] | None = None) -> list[NamedEvent]:
@@ -179,7 +183,7 @@ class Supervisor:
 
         Returns what was heard meanwhile. If it is interrupted, they are killed.
         """
-        chosen = [name for name in names or self._children if self.is_running(name)]
+        chosen = [*filter(self.is_running, self._children if names is None else names)]
         heard: list[NamedEvent] = []
         try:
             for name in chosen:
@@ -188,8 +192,7 @@ class Supervisor:
             while any(map(self.is_running, chosen)) and time.monotonic() < deadline:
                 heard += self.events(deadline - time.monotonic())
         finally:
-            for name in chosen:
-                self._kill(name)
+            heard += [(name, self._kill(name)) for name in chosen if self.is_running(name)]
         return heard
 
     def leave(self) -> None:
@@ -203,14 +206,14 @@ class Supervisor:
     # -- talking --------------------------------------------------------------------------
 
     def started(self, timeout_s: float) -> dict[str, Event]:
-        """Wait for the first event of every process that runs, and return them by name.
+        """Wait for the first events of the processes started last, and return them by name.
 
         NodeFailed if one has ended before, or has nothing to say in that time.
         """
         first: dict[str, Event] = {}
         later: list[NamedEvent] = []
         deadline = time.monotonic() + timeout_s
-        names = [name for name in self._children if self.is_running(name)]
+        names = [name for name, each in self._children.items() if not each.reported | each.ended]
         while late := [name for name in names if name not in first]:
             if time.monotonic() > deadline:
                 raise NodeFailed(f"{', '.join(late)} did not start in {timeout_s:g} s.")
@@ -230,25 +233,27 @@ class Supervisor:
         A process that has ended is told once, last of its events, as "ended" with its exit
         code; one that failed has sent "failed" before.
         """
-        if self._unheard:
-            heard, self._unheard = self._unheard, []
-            return heard
-        heard = []
-        running = {name: child for name, child in self._children.items() if not child.ended}
-        watched: list[Any] = [child.process.sentinel for child in running.values()]
-        watched += [each.process.connection for each in running.values() if not each.silent]
-        if not watched:
-            return []
-        ready = wait(watched, None if timeout_s is None else max(0.0, timeout_s))
-        for name, child in running.items():
-            if not child.silent and child.process.connection in ready:
-                heard += self._receive(name, child)
-            elif child.process.sentinel in ready:  # and there is nothing left to be heard
-                heard.append((name, self._note_end(name, child)))
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._unheard:
+            running = {name: child for name, child in self._children.items() if not child.ended}
+            if not running:
+                break
+            watched: list[Any] = [child.process.sentinel for child in running.values()]
+            watched += [each.process.connection for each in running.values() if not each.silent]
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready = set(wait(watched, left_s))
+            if not ready:
+                break
+            for name, child in running.items():
+                if not child.silent and child.process.connection in ready:
+                    self._receive(name, child)
+                elif child.process.sentinel in ready:  # and there is nothing left to be heard
+                    self._unheard.append((name, self._note_end(name, child)))
+        heard, self._unheard = self._unheard, []
         return heard
 
     def send(self, name: str, message: Any) -> None:
-        """Send a message to a process; nothing happens if it has just ended."""
+        """Send a short message to a process; nothing happens if it has just ended."""
         child = self._children[name]
         if not child.ended and not child.silent:
             try:
@@ -275,15 +280,16 @@ class Supervisor:
         theirs.close()
         return AttachedProcess(process, ours)
 
-    def _receive(self, name: str, child: _Child) -> list[NamedEvent]:
+    def _receive(self, name: str, child: _Child) -> None:
         try:
             event = json.loads(child.process.connection.recv_bytes())
         except (EOFError, OSError):
-            child.silent = True
-            return []
+            child.silent = True  # its end is still to come
+            return
+        child.reported = True
         if event["event"] == "failed":
             child.failure = child.failure or event["error"]
-        return [(name, event)]
+        self._unheard.append((name, event))
 
     def _note_end(self, name: str, child: _Child) -> Event:
         child.process.join()
@@ -294,16 +300,15 @@ class Supervisor:
         child.process.close()
         return event
 
-    def _kill(self, name: str) -> None:
+    def _kill(self, name: str) -> Event:
         child = self._children[name]
-        if not child.ended:
-            child.process.signal(signal.SIGKILL)
-            self._note_end(name, child)
+        child.process.signal(signal.SIGKILL)
+        return self._note_end(name, child)
 
 
 def _end(name: str, code: int | None) -> Event:
     if code is None:
-        how = "has ended, and how is not known: no supervisor was there"
+        how = "has ended, and how is not known: the supervisor that started it is gone"
     else:
         how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
     return {"event": "ended", "node": name, "error": f"{name} {how}.", "exit_code": code}

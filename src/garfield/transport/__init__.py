@@ -1,1 +1,22 @@
-"""How nodes reach each other: in one process, by gRPC, by collectives; faults wrap any."""
+"""How nodes reach each other: in one process, by gRPC, by collectives; faults wrap any.
+
+Who calls whom, when a node pulls a gradient over gRPC:
+
+    asking node                                          answering node
+    nodes ── pull ──▶ grpc/transport                     nodes ── serve ──▶ grpc/transport
+                        │  on grpc/loop's thread                              │
+                        ├─▶ collector   valid? enough?      outbox ◀─ answer ─┤
+                        └─▶ grpc/client ──── grpc/wire over gRPC ───▶ grpc/server
+                              │  fetch                               send │
+                              └─▶ a carrier ══════ the vector ═════▶ its other end
+
+    carriers    grpc/carriers      Chunks: on the gRPC call itself, the one that is always there
+                same_host/carrier  SealedMemory: a descriptor over a unix socket, nothing copied
+                datagrams/carrier  Datagrams: by UDP, where parts may be lost and are filled
+
+`contract` says what a transport is, and which kinds of vectors there are. `connect`
+puts a gRPC transport together with the carriers that its node needs. `grpc` knows
+of no carrier but its own; `same_host` and `datagrams` are handed to it.
+`simulated`, `collectives` and the wrappers `faults` and `datagrams/wrapper` fill
+the same `collector`. `identity` and `certs` say who a node is.
+"""

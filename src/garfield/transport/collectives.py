@@ -24,12 +24,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from garfield.core.errors import ConfigError, GarfieldError, MissingDependency
-from garfield.core.silence import NOT_FINITE, Reason, Silence, no_answer
-from garfield.kernels.finite import all_finite
-from garfield.transport.collective_vectors import STEP, Vectors
-from garfield.transport.contract import Key, Payload, Ready, Replies, Source, Until
-from garfield.transport.identity import Peer
+from garfield.core.errors import ConfigError, MissingDependency, RunError
+from garfield.core.silence import Reason, Silence, no_answer
+from garfield.transport.collective_rows import STEP, SteppedRows
+from garfield.transport.collector import ReplyCollector
+from garfield.transport.contract import (
+    Answerer,
+    Key,
+    Payload,
+    Ready,
+    Replies,
+    Until,
+    all_of,
+)
+from garfield.transport.identity import PeerAddress
 
 Backend = Literal["gloo", "nccl"]
 WAITS = Silence(Reason.WAITS_FOR_OTHERS, "waits with us for the others")
@@ -70,7 +78,7 @@ class CollectiveTransport:
         self,
         name: str,
         members: Sequence[str],
-        peers: Mapping[str, Peer],
+        peers: Mapping[str, PeerAddress],
         *,
         backend: Backend = "gloo",
         give_up_s: float = 60.0,
@@ -82,7 +90,7 @@ class CollectiveTransport:
         self._peers, self._backend = peers, backend
         self._timeout = timedelta(seconds=2 * give_up_s + 60)
         self._device = f"cuda:{self.rank}" if backend == "nccl" else "cpu"
-        self._source: Source | None = None
+        self._answerer: Answerer | None = None
         self._store: Any = None
         self._joined = False
         self._broken = False
@@ -90,18 +98,18 @@ class CollectiveTransport:
         self._last: tuple[Key, Replies] | None = None
         self._owed: Key | None = None  # what a worker has to send next
         self._sending: Any = None
-        self._out: Vectors | None = None
-        self._in: Vectors | None = None
+        self._out: SteppedRows | None = None
+        self._in: SteppedRows | None = None
 
     def shared_copy(self, vector: Payload) -> Payload | None:
         return None
 
-    def serve(self, source: Source) -> None:
+    def serve(self, answerer: Answerer) -> None:
         """Be ready for the others. Once."""
-        if self._source is not None:
-            raise GarfieldError(f"{self.name} is serving already. One transport has one source.")
-        self._source = source
-        source.watch(self._published)
+        if self._answerer is not None:
+            raise RunError(f"{self.name} is serving already. One transport has one outbox.")
+        self._answerer = answerer
+        answerer.watch(self._published)
         if self.rank == 0:
             self._store, self.address = _listening_store(self._timeout)
 
@@ -111,7 +119,7 @@ class CollectiveTransport:
         """The server asks all workers for gradients, a worker the server for its model."""
         kind, whom = ("model", self.members[:1]) if self.rank else ("gradient", self.members[1:])
         if key.kind != kind or tuple(sorted(peers)) != tuple(sorted(whom)):
-            raise GarfieldError(
+            raise RunError(
                 f"With {self._backend}, {self.name} can ask {', '.join(whom)} for {kind}s, and "
                 f"nobody for {key.kind}s of its choice. Use gRPC for other applications."
             )
@@ -181,13 +189,13 @@ class CollectiveTransport:
 
         if self._in is None or self._in.host.shape[1] != length + STEP:
             rows = 1 if self.rank else len(self.members)
-            self._in = Vectors.make(rows, length, self._device)
-            self._out = Vectors.make(1, length, self._device)
+            self._in = SteppedRows.make(rows, length, self._device)
+            self._out = SteppedRows.make(1, length, self._device)
         assert self._out is not None
         if self.rank:
             return dist.broadcast(self._in.tensor[0], src=0, async_op=True)
-        assert self._source is not None
-        answer = self._source.answer(self.members[1], Key("model", key.step))
+        assert self._answerer is not None
+        answer = self._answerer.answer(self.members[1], Key("model", key.step))
         assert isinstance(answer, Ready)  # a server publishes its model before it asks
         self._out.put(answer.payload, key.step)
         self.bytes_sent += 4 * length * (len(self.members) - 1)
@@ -198,9 +206,9 @@ class CollectiveTransport:
         """A worker's gradient goes out as soon as it is there."""
         if self._owed is None:
             return
-        assert self._source is not None
+        assert self._answerer is not None
         assert self._out is not None
-        answer = self._source.answer(self.members[0], self._owed)
+        answer = self._answerer.answer(self.members[0], self._owed)
         if not isinstance(answer, Ready):
             return
         import torch.distributed as dist
@@ -247,22 +255,16 @@ class CollectiveTransport:
         assert self._in is not None
         found = self._in.get()
         found = found if self.rank else found[1:]  # the server's own is the first of its rows
-        rows: dict[str, Payload] = {}
-        silent: dict[str, Silence] = {}
+        collector = ReplyCollector(whom, key, found.shape[1] - STEP, all_of(whom))
         for name, row in zip(whom, found, strict=True):
-            step = int(row[-STEP:].view(np.int64)[0])
-            vector = row[:-STEP]
-            vector.flags.writeable = False
-            if step != key.step:
-                detail = f"sent step {step} instead of {key.step}"
-                silent[name] = Silence(Reason.WRONG_STEP, detail)
-            elif not all_finite(vector):
-                silent[name] = NOT_FINITE
+            step, vector = int(row[-STEP:].view(np.int64)[0]), row[:-STEP]
+            if step == key.step:
+                collector.take(name, vector)
             else:
-                rows[name] = vector
+                detail = f"sent step {step} instead of {key.step}"
+                collector.fail(name, Silence(Reason.WRONG_STEP, detail))
             self.bytes_received += vector.nbytes
-        names = tuple(sorted(rows))
-        return Replies(names, tuple(rows[name] for name in names), silent)
+        return collector.replies(0.0)  # nobody is late: a collective brings all or none
 
     def _unsent(self, key: Key) -> Sequence[str]:
         """Who has not sent its part of a gather; for a worker, the server is all it knows of."""

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from garfield.core.errors import MissingDependency, UnknownName
 from garfield.transport.contract import Transport
+
+if TYPE_CHECKING:
+    from garfield.transport.datagrams.links import LossyLinks
+    from garfield.transport.grpc.carriers import Carrier
+    from garfield.transport.grpc.transport import GrpcTransport
+    from garfield.transport.identity import Credentials, PeerAddress
 
 
 def connect(
@@ -26,22 +33,53 @@ def connect(
     """
     if name not in nodes:
         raise UnknownName("a node of this cluster", name, nodes)
-    try:
-        from garfield.transport.grpc.transport import GrpcTransport
-        from garfield.transport.identity import Peer
-    except ImportError:
-        raise MissingDependency(
-            "Nodes talk by gRPC. Install it with: pip install 'garfield[train]'"
-        ) from None
-    peers = {peer: Peer(address, role_of(peer)) for peer, address in nodes.items()}
+    from garfield.transport.identity import PeerAddress
+
+    peers = {peer: PeerAddress(address, role_of(peer)) for peer, address in nodes.items()}
     credentials = None
     if certificates is not None:
         from garfield.transport.certs import load
 
         credentials = load(Path(certificates), name)
-    return GrpcTransport(
+    return grpc_transport(
         name, peers, listen=nodes[name], credentials=credentials, insecure_ok=insecure_ok,
         same_host=same_host,
+    )  # fmt: skip
+
+
+def grpc_transport(
+    name: str,
+    peers: Mapping[str, PeerAddress],
+    *,
+    listen: str = "127.0.0.1:0",
+    credentials: Credentials | None = None,
+    insecure_ok: bool = False,
+    same_host: str | Path | None = None,
+    links: LossyLinks | None = None,
+) -> GrpcTransport:
+    """A GrpcTransport with the carriers that its node needs.
+
+    `same_host` is a directory that the peers on this host share: long vectors between them are
+    passed as sealed memory. On `links` that are lossy, vectors travel as datagrams.
+    """
+    try:
+        from garfield.transport.grpc.transport import GrpcTransport
+    except ImportError:
+        raise MissingDependency(
+            "Nodes talk by gRPC. Install it with: pip install 'garfield[train]'"
+        ) from None
+    carriers: list[Carrier] = []
+    if links is not None:
+        from garfield.transport.datagrams.carrier import Datagrams
+
+        carriers.append(Datagrams(name, links))
+    if same_host is not None:
+        from garfield.transport.same_host.carrier import SealedMemory
+
+        carriers.append(SealedMemory(name, same_host))
+    return GrpcTransport(
+        name, peers, listen=listen, credentials=credentials, insecure_ok=insecure_ok,
+        carriers=carriers,
     )  # fmt: skip
 
 

@@ -1,42 +1,108 @@
 """What a transport is: nodes publish vectors under keys, and pull them from each other.
 
 A transport is `serve`, `pull`, `close`. Concurrency stays inside it: nodes read
-as plain synchronous code. Every transport is held to one contract test, and no
-peer is trusted: what arrives is one vector of the length that was asked for,
-under the key that was asked for, all of it finite, or it counts as silence, with
-the reason kept. Vectors are of float32; those of a kind in `WIDE` are of float64.
+as plain synchronous code. Every transport is held to one contract test, which
+`garfield.testing.check_transport` runs over anybody's. No peer is trusted: what
+arrives is one vector of the length that was asked for, under the key that was
+asked for, all of it finite, or it counts as silence, with the reason kept.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.silence import Silence
 from garfield.core.types import Flags
 
 Payload: TypeAlias = npt.NDArray[np.floating[Any]]
 """A flat vector as it travels. Whoever gets one must not change it."""
 
-WIDE = frozenset({"coded"})
-"""Kinds of float64 vectors: the rows of DRACO's cyclic code, which float32 would spoil."""
+
+# -- what is asked for ------------------------------------------------------------------------
 
 
-class Key(NamedTuple):
+_FLOAT32: np.dtype[np.floating[Any]] = np.dtype(np.float32)
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+
+
+@dataclass(frozen=True)
+class VectorKind:
+    """What holds for all vectors of a kind, at whoever sends and whoever asks."""
+
+    name: str
+    dtype: np.dtype[np.floating[Any]] = _FLOAT32
+    kept_steps: int = 2
+    """Of how many steps an outbox keeps them: the present one, and what a slower peer may want."""
+    lossy: bool = False
+    """Whether parts of them may be lost on the way, where links are lossy."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ConfigError(
+                f"A kind of vector is named by a short lower-case word like gradient, got "
+                f"{self.name!r}."
+            )
+        if self.lossy and self.dtype != _FLOAT32:
+            raise ConfigError(f"{self.name}: only float32 travels in datagrams, not {self.dtype}.")
+
+
+_KINDS: dict[str, VectorKind] = {}
+
+
+def declare_kind(kind: VectorKind) -> VectorKind:
+    """Let vectors of a new kind be published and asked for, under a name of its own."""
+    if _KINDS.setdefault(kind.name, kind) != kind:
+        raise ConfigError(f"{kind.name} is a kind of vector already. Choose another name.")
+    return kind
+
+
+MODEL = declare_kind(VectorKind("model", lossy=True))
+GRADIENT = declare_kind(VectorKind("gradient", lossy=True))
+PROPOSAL = declare_kind(VectorKind("proposal", kept_steps=1))
+"""A server's own update, joined with the others'. Who sends a gradient of this step, or its
+model, has done with proposals before it."""
+AGGREGATE = declare_kind(VectorKind("aggregate"))
+CODED = declare_kind(VectorKind("coded", dtype=np.dtype(np.float64)))
+"""A row of DRACO's cyclic code, which float32 would spoil."""
+
+
+def kind_named(name: str) -> VectorKind:
+    """The kind of that name; UnknownName if nobody declared it."""
+    if name not in _KINDS:
+        raise UnknownName("a kind of vector", name, _KINDS)
+    return _KINDS[name]
+
+
+@dataclass(frozen=True, order=True)
+class Key:
     """What is asked for: ("model", 7), or ("aggregate", 7, 2) for the third contraction round."""
 
     kind: str
     step: int
     round: int = 0
 
+    def __post_init__(self) -> None:
+        kind_named(self.kind)
+
     @property
     def dtype(self) -> np.dtype[np.floating[Any]]:
-        """Of the numbers that travel under it: asker and answerer know it from the kind."""
-        return numbers_of(self.kind)
+        """The numbers that travel under it: asker and answerer know it from the kind."""
+        return kind_named(self.kind).dtype
+
+    @property
+    def kept_steps(self) -> int:
+        """For how many steps what is published under it is kept."""
+        return kind_named(self.kind).kept_steps
+
+
+# -- what is answered -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -63,14 +129,17 @@ class NotYet:
 Answer: TypeAlias = Ready | Gone | NotYet
 
 
-class Source(Protocol):
-    """What a node lets its transport serve from: its outbox."""
+class Answerer(Protocol):
+    """What a node lets its transport answer peers from: its outbox."""
 
     def answer(self, asker: str, key: Key) -> Answer:
-        """At once, never blocking; called from the transport's own thread."""
+        """Answer at once, never blocking; called from the transport's own thread."""
 
     def watch(self, wake: Callable[[], None]) -> None:
         """Have `wake` called, from any thread, whenever an answer may have changed."""
+
+
+# -- what a pull brings -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -106,6 +175,20 @@ Until: TypeAlias = Callable[[Collection[str]], bool]
 """Of the peers that have validly answered: are these enough?"""
 
 
+def first(count: int) -> Until:
+    """Enough: any `count` of them (asynchronous quorums)."""
+    return lambda names: len(names) >= count
+
+
+def all_of(awaited: Collection[str]) -> Until:
+    """Enough: every one of these (synchronous rounds)."""
+    waited = frozenset(awaited)
+    return lambda names: waited.issubset(names)
+
+
+# -- the transport ----------------------------------------------------------------------------
+
+
 class Transport(Protocol):
     """How one node reaches the others."""
 
@@ -123,13 +206,13 @@ class Transport(Protocol):
 
     @property
     def bytes_received(self) -> int:
-        """Bytes of vectors received from peers so far."""
+        """Bytes of vectors received from peers so far, valid or not."""
 
     def shared_copy(self, vector: Payload) -> Payload | None:
         """A copy that peers on this host can be given as it is; None if that is no gain."""
 
-    def serve(self, source: Source) -> None:
-        """Start answering peers from `source`. Once."""
+    def serve(self, answerer: Answerer) -> None:
+        """Start answering peers. Once."""
 
     def pull(
         self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float
@@ -146,17 +229,38 @@ class Transport(Protocol):
         """Stop serving and free everything: threads, ports, files."""
 
 
-def numbers_of(kind: str) -> np.dtype[np.floating[Any]]:
-    """The dtype of vectors of a kind."""
-    return np.dtype(np.float64 if kind in WIDE else np.float32)
+class WrappedTransport:
+    """A transport around another, to which it leaves all that a subclass does not change."""
 
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
 
-def first(count: int) -> Until:
-    """Enough: any `count` of them (asynchronous quorums)."""
-    return lambda names: len(names) >= count
+    @property
+    def name(self) -> str:
+        return self.inner.name
 
+    @property
+    def address(self) -> str:
+        return self.inner.address
 
-def all_of(awaited: Collection[str]) -> Until:
-    """Enough: every one of these (synchronous rounds)."""
-    waited = frozenset(awaited)
-    return lambda names: waited.issubset(names)
+    @property
+    def bytes_sent(self) -> int:
+        return self.inner.bytes_sent
+
+    @property
+    def bytes_received(self) -> int:
+        return self.inner.bytes_received
+
+    def shared_copy(self, vector: Payload) -> Payload | None:
+        return self.inner.shared_copy(vector)
+
+    def serve(self, answerer: Answerer) -> None:
+        self.inner.serve(answerer)
+
+    def pull(
+        self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float
+    ) -> Replies:
+        return self.inner.pull(peers, key, length=length, until=until, timeout_s=timeout_s)
+
+    def close(self) -> None:
+        self.inner.close()

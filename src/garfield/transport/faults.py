@@ -20,27 +20,28 @@ so a simulated run with faults is the same every time.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
-from typing import Any, Literal
+from typing import Literal
 
-from garfield.core.silence import NOT_NEEDED, Reason, Silence, no_answer
-from garfield.core.silence import gone as gone_to
+from garfield.core.silence import Reason, Silence
+from garfield.transport.collector import ReplyCollector
 from garfield.transport.contract import (
     Answer,
+    Answerer,
     Key,
-    Payload,
     Ready,
     Replies,
-    Source,
     Transport,
     Until,
+    WrappedTransport,
 )
 
 ANYBODY = "*"
 _NOBODY = "(nobody)"  # asked in place of those who cannot be reached: a pull then lasts its time
 _STANDSTILL_BPS = 1.0
+_REFUSED = Silence(Reason.UNREACHABLE, "connection refused")
 
 
 @dataclass(frozen=True)
@@ -98,19 +99,15 @@ class Faults:
         return next((fault for fault in self._schedule if fault.strikes(asker, peer, step)), None)
 
 
-class FaultyTransport:
+class FaultyTransport(WrappedTransport):
     """One node's transport, behind links that fail."""
 
-    def __init__(self, transport: Transport, faults: Faults) -> None:
-        self.name = transport.name
-        self._transport = transport
+    def __init__(self, inner: Transport, faults: Faults) -> None:
+        super().__init__(inner)
         self._faults = faults
 
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(self._transport, attribute)  # its address, its count of bytes
-
-    def serve(self, source: Source) -> None:
-        self._transport.serve(_Cutting(source, self.name, self._faults))
+    def serve(self, answerer: Answerer) -> None:
+        self.inner.serve(_CutAnswers(answerer, self.name, self._faults))
 
     def pull(
         self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float
@@ -119,12 +116,9 @@ class FaultyTransport:
         found = {peer: self._faults.between(self.name, peer) for peer in peers}
         struck = {peer: fault for peer, fault in found.items() if fault and fault.kind != "cut"}
         if not struck:
-            return self._transport.pull(peers, key, length=length, until=until, timeout_s=timeout_s)
-        pull = _FaultyPull(self._transport, key, length, until, timeout_s)
+            return self.inner.pull(peers, key, length=length, until=until, timeout_s=timeout_s)
+        pull = _FaultyPull(self.inner, key, length, until, timeout_s)
         return pull.run(sorted(found), struck)
-
-    def close(self) -> None:
-        self._transport.close()
 
 
 @dataclass
@@ -140,32 +134,24 @@ class _FaultyPull:
     def run(self, peers: Sequence[str], struck: dict[str, LinkFault]) -> Replies:
         starts = {peer: self._asked_at(struck.get(peer)) for peer in peers}
         late = {start for start in starts.values() if 0 < start < self.timeout_s}
-        rows: dict[str, Payload] = {}
-        gone: dict[str, int] = {}
-        silent: dict[str, Silence] = {}
+        collector = ReplyCollector(peers, self.key, self.length, self.until)
+        silent: Mapping[str, Silence] = {}
         for begin, end in pairwise([0.0, *sorted(late), self.timeout_s]):
-            open_ = [peer for peer in peers if peer not in rows and peer not in gone]
-            asked = [peer for peer in open_ if starts[peer] <= begin]
-            replies = self._ask(asked, rows, end - begin, waits=len(asked) < len(open_))
-            rows |= _copies(replies)
-            gone |= replies.gone
-            silent = {peer: why for peer, why in replies.silent.items() if peer != _NOBODY}
-            if self.until(rows):
+            asked = [peer for peer in collector.open if starts[peer] <= begin]
+            replies = self._ask(asked, collector, end - begin)
+            collector.absorb(_copied(replies))
+            silent = replies.silent
+            if collector.enough:
                 break
-        silent |= {peer: gone_to(step) for peer, step in gone.items()}
-        for peer in peers:
-            if peer not in rows and peer not in silent:
-                silent[peer] = self._silence(struck[peer], enough=self.until(rows))
-        names = tuple(sorted(rows))
-        return Replies(names, tuple(rows[name] for name in names), silent, gone)
+        refused = {peer: _REFUSED for peer, fault in struck.items() if fault.kind == "refuse"}
+        return collector.replies(self.timeout_s, {**refused, **silent})
 
-    def _ask(
-        self, asked: Sequence[str], rows: dict[str, Payload], timeout_s: float, *, waits: bool
-    ) -> Replies:
+    def _ask(self, asked: Sequence[str], collector: ReplyCollector, timeout_s: float) -> Replies:
         """Those who can be reached by now; the pull lasts its time if others cannot yet."""
+        waits = len(asked) < len(collector.open)
         return self.transport.pull(
             [*asked, _NOBODY] if waits else asked, self.key, length=self.length,
-            until=lambda names: self.until({*rows, *names}), timeout_s=timeout_s,
+            until=lambda names: self.until({*collector.rows, *names}), timeout_s=timeout_s,
         )  # fmt: skip
 
     def _asked_at(self, fault: LinkFault | None) -> float:
@@ -174,34 +160,29 @@ class _FaultyPull:
             return 0.0
         return min(fault.delay_s, self.timeout_s) if fault.kind == "delay" else self.timeout_s
 
-    def _silence(self, fault: LinkFault, *, enough: bool) -> Silence:
-        if fault.kind == "refuse":
-            return Silence(Reason.UNREACHABLE, "connection refused")
-        return NOT_NEEDED if enough else no_answer(self.timeout_s)
 
-
-def _copies(replies: Replies) -> dict[str, Payload]:
-    """Rows that the next stage, a pull of the same kind, cannot write over."""
-    rows = {name: row.copy() for name, row in zip(replies.names, replies.rows, strict=True)}
-    for row in rows.values():
+def _copied(replies: Replies) -> Replies:
+    """With rows that the next stage, a pull of the same kind, cannot write over."""
+    rows = tuple(row.copy() for row in replies.rows)
+    for row in rows:
         row.flags.writeable = False
-    return rows
+    return replace(replies, rows=rows)
 
 
 @dataclass(frozen=True)
-class _Cutting:
-    """A source whose answers break off on their way to some."""
+class _CutAnswers:
+    """A node's answers, which break off on their way to some."""
 
-    source: Source
+    answerer: Answerer
     name: str
     faults: Faults
 
     def answer(self, asker: str, key: Key) -> Answer:
-        answer = self.source.answer(asker, key)
+        answer = self.answerer.answer(asker, key)
         fault = self.faults.between(asker, self.name)
         if isinstance(answer, Ready) and fault is not None and fault.kind == "cut":
             return replace(answer, pace_bps=_STANDSTILL_BPS)
         return answer
 
-    def watch(self, wake: Any) -> None:
-        self.source.watch(wake)
+    def watch(self, wake: Callable[[], None]) -> None:
+        self.answerer.watch(wake)

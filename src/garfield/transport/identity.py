@@ -19,7 +19,7 @@ _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SUFFIX = ".garfield"
 
 
-class Peer(NamedTuple):
+class PeerAddress(NamedTuple):
     """Where a node listens, and as what it must identify itself."""
 
     address: str

@@ -15,31 +15,31 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
 from typing import TypeVar
 from weakref import ReferenceType, ref
 from zlib import crc32
 
-import numpy as np
 from greenlet import getcurrent, greenlet
 
-from garfield.core.errors import Deadlock, GarfieldError
-from garfield.core.silence import NOT_FINITE, NOT_NEEDED, Reason, Silence, no_answer
-from garfield.core.silence import gone as gone_to
+from garfield.core.errors import Deadlock, RunError
+from garfield.core.silence import Reason, Silence
 from garfield.kernels.finite import all_finite
+from garfield.transport.collector import ReplyCollector
 from garfield.transport.contract import (
+    Answerer,
     Gone,
     Key,
     Payload,
     Ready,
     Replies,
-    Source,
     Until,
 )
 
 T = TypeVar("T")
+
+_TOO_SLOW = Silence(Reason.TOO_SLOW, "too slow")
 
 
 class Simulation:
@@ -49,7 +49,7 @@ class Simulation:
         """`threads` is how much work may be done at once; turns are taken one by one always."""
         self.threads = threads
         self.now_s = 0.0
-        self._sources: dict[str, Source] = {}
+        self._serving: dict[str, SimulatedTransport] = {}
         self._ready: deque[greenlet] = deque()
         self._working: deque[greenlet] = deque()
         self._pool: ThreadPoolExecutor | None = None
@@ -156,16 +156,16 @@ class Simulation:
         return list(self._changed.pop(me))
 
 
-@dataclass
 class SimulatedTransport:
     """One node's way to the others. Nothing is copied: payloads are immutable by contract."""
 
-    simulation: Simulation
-    name: str
-    bytes_received: int = field(default=0, init=False)
-    bytes_sent: int = field(default=0, init=False)
-    _source: Source | None = field(default=None, init=False)
-    _closed: bool = field(default=False, init=False)
+    def __init__(self, simulation: Simulation, name: str) -> None:
+        self.simulation = simulation
+        self.name = name
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self._answerer: Answerer | None = None
+        self._closed = False
 
     @property
     def address(self) -> str:
@@ -174,87 +174,56 @@ class SimulatedTransport:
     def shared_copy(self, vector: Payload) -> Payload | None:
         return None  # nothing is copied anyway
 
-    def serve(self, source: Source) -> None:
-        if self._source is not None:
-            raise GarfieldError(f"{self.name} is serving already. One transport has one source.")
-        self._source = self.simulation._sources[self.name] = source
-        source.watch(lambda: self.simulation._published(self.name))
+    def serve(self, answerer: Answerer) -> None:
+        if self._answerer is not None:
+            raise RunError(f"{self.name} is serving already. One transport has one outbox.")
+        self._answerer = answerer
+        self.simulation._serving[self.name] = self
+        answerer.watch(lambda: self.simulation._published(self.name))
         self.simulation._published(self.name)
 
     def pull(
         self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float
     ) -> Replies:
         deadline_s = self.simulation.now_s + timeout_s
-        rows: dict[str, Payload] = {}
-        silent = dict.fromkeys(peers, no_answer(timeout_s))
-        gone: dict[str, int] = {}
-        pending = dict.fromkeys(sorted(peers))
-        ask = list(pending)
-        while not until(rows):
+        collector = ReplyCollector(peers, key, length, until, is_finite=self.simulation.is_finite)
+        slow: dict[str, Silence] = {}
+        ask = list(collector.open)
+        while not collector.done:
             if self._closed:
-                raise GarfieldError(f"The transport of {self.name} is closed.")
+                raise RunError(f"The transport of {self.name} is closed.")
             for peer in sorted(ask, key=lambda peer: self._turn(peer, key)):
-                self._ask(peer, key, length, pending, rows, silent, gone)
-                if until(rows):
+                self._ask(peer, key, collector, slow)
+                if collector.enough:
                     break
-            if until(rows) or not pending or self.simulation.now_s >= deadline_s:
+            if collector.done or self.simulation.now_s >= deadline_s:
                 break
             # on itself too: that is how closing ends the wait
-            changed = self.simulation._wait([*pending, self.name], deadline_s)
-            ask = [peer for peer in changed if peer in pending]
-        if until(rows):
-            silent |= dict.fromkeys(pending, NOT_NEEDED)
-        names = tuple(sorted(rows))
-        return Replies(names, tuple(rows[name] for name in names), silent, gone)
+            changed = self.simulation._wait([*collector.open, self.name], deadline_s)
+            ask = [peer for peer in changed if peer in collector.open]
+        return collector.replies(timeout_s, {} if collector.enough else slow)
 
     def _turn(self, peer: str, key: Key) -> int:
         """Whose answer comes first is chance too."""
         return crc32(f"{self.name} {peer} {key.kind} {key.step} {key.round}".encode())
 
     def _ask(
-        self,
-        peer: str,
-        key: Key,
-        length: int,
-        pending: dict[str, None],
-        rows: dict[str, Payload],
-        silent: dict[str, Silence],
-        gone: dict[str, int],
+        self, peer: str, key: Key, collector: ReplyCollector, slow: dict[str, Silence]
     ) -> None:
-        source = self.simulation._sources.get(peer)
-        answer = None if source is None else source.answer(self.name, key)
+        sender = self.simulation._serving.get(peer)
+        if sender is None or sender._answerer is None:
+            return
+        answer = sender._answerer.answer(self.name, key)
         if isinstance(answer, Gone):
-            gone[peer] = answer.now
-            silent[peer] = gone_to(answer.now)
-            del pending[peer]
+            collector.take_gone(peer, answer.now)
         elif isinstance(answer, Ready) and answer.pace_bps is not None:
-            silent[peer] = Silence(
-                Reason.TOO_SLOW, "too slow"
-            )  # and asked in vain until the deadline
-        elif isinstance(answer, Ready):
-            del pending[peer]
-            problem = self._flaw(answer, key, length)
-            if problem:
-                silent[peer] = problem
-                return
-            assert isinstance(answer.payload, np.ndarray)
-            rows[peer] = answer.payload.view()
-            rows[peer].flags.writeable = False
-            del silent[peer]
-            self.bytes_received += answer.payload.nbytes
-
-    def _flaw(self, answer: Ready, key: Key, length: int) -> Silence | None:
-        payload = answer.payload
-        if not isinstance(payload, np.ndarray) or payload.dtype != key.dtype:
-            return Silence(
-                Reason.WRONG_SIZE, f"sent {len(payload)} bytes that are no {key.dtype} vector"
-            )
-        if payload.shape != (length,):
-            return Silence(Reason.WRONG_SIZE, f"sent {payload.size} numbers instead of {length}")
-        return None if self.simulation.is_finite(payload) else NOT_FINITE
+            slow[peer] = _TOO_SLOW  # and asked in vain until the deadline
+        elif isinstance(answer, Ready) and collector.take(peer, answer.payload):
+            self.bytes_received += collector.rows[peer].nbytes
+            sender.bytes_sent += collector.rows[peer].nbytes
 
     def close(self) -> None:
         self._closed = True
-        if self.simulation._sources.get(self.name) is self._source:  # not one started since
-            self.simulation._sources.pop(self.name, None)
+        if self.simulation._serving.get(self.name) is self:  # not one started since
+            del self.simulation._serving[self.name]
         self.simulation._published(self.name)

@@ -15,15 +15,15 @@ typedef struct {
     uint8_t *out;     /* rows taken into the cover */
 } cover_search;
 
-INLINE int64_t degree(const cover_search *g, const uint64_t *alive, int64_t v) {
+static inline int64_t degree(const cover_search *g, const uint64_t *alive, int64_t v) {
     int64_t sum = 0;
     for (int64_t w = 0; w < g->words; w++)
         sum += __builtin_popcountll(g->edges[v * g->words + w] & alive[w]);
     return sum;
 }
 
-INLINE int is_alive(const uint64_t *set, int64_t v) { return (int)(set[v / 64] >> (v % 64) & 1); }
-INLINE void drop(uint64_t *set, int64_t v) { set[v / 64] &= ~(1ull << (v % 64)); }
+static inline int is_alive(const uint64_t *set, int64_t v) { return (int)(set[v / 64] >> (v % 64) & 1); }
+static inline void drop(uint64_t *set, int64_t v) { set[v / 64] &= ~(1ull << (v % 64)); }
 
 /* Is there a cover of at most k of the rows in `alive`? Marks it in g->out. */
 static int cover(cover_search *g, const uint64_t *from, int64_t k, int64_t depth) {

@@ -1,68 +1,69 @@
-/* garfield.kernels._native: the passes over memory that every rule shares.
+/* garfield.kernels._native: the passes of passes.h for Python, and the choice among them.
  *
- * Each function works on the columns lo..hi of n rows given by address, on one
- * thread and without the GIL; kernels/parallel.py deals the columns out. All
- * arguments are plain integers (addresses and sizes), so one build against the
- * limited API serves every CPython from 3.10 on. Callers inside the package
- * are trusted to pass live buffers; nothing here is reachable by a peer.
+ * Each runs on one thread and without the GIL; kernels/parallel.py deals the
+ * columns out. The widest instruction set that the processor has is used, unless
+ * use_isa says otherwise (kernels/instructions.py). All other arguments are plain
+ * integers (addresses and sizes), so one build against the limited API serves
+ * every CPython from 3.10 on. Callers inside the package are trusted to pass live
+ * buffers; nothing here is reachable by a peer.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030A0000
 #include <Python.h>
-#include <float.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
-#include "widest.h"
-
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
-
-enum { SORTER_ROWS = 32 };
-
-enum status { DONE = 0, NON_FINITE = 1, NO_MEMORY = -1 };
-
-static void *scratch(size_t bytes) {
-    void *p = NULL;
-    return posix_memalign(&p, 64, bytes ? bytes : 64) ? NULL : p;
-}
-
-/* sorters.c: the whole network in registers, for few enough float32 rows. */
-typedef int (*sorter)(const float *const *, int64_t, int64_t, float *, int64_t);
-sorter sorter_of(int64_t n);
-sorter median_of(int64_t n);
-
-#define T float
-#define BITS uint32_t
-#define EXPONENT 0x7f800000u
-#define LARGEST FLT_MAX
-#define F(name) name##_f32
-#define IN_REGISTERS 1
-#include "columns.h"
-#include "distances.h"
-#undef T
-#undef BITS
-#undef EXPONENT
-#undef LARGEST
-#undef F
-#undef IN_REGISTERS
-
-#define T double
-#define BITS uint64_t
-#define EXPONENT 0x7ff0000000000000ull
-#define LARGEST DBL_MAX
-#define F(name) name##_f64
-#define IN_REGISTERS 0
-#include "columns.h"
-#include "distances.h"
+#include "passes.h"
 
 #include "cover.h"
-#include "turned.h"
 
-/* ---- Python side ------------------------------------------------------- */
+/* ---- which instruction set ---------------------------------------------- */
+
+/* Those that this processor has, widest first. */
+static const struct passes *usable[3];
+static int usable_count;
+static const struct passes *use;
+
+static void find_usable(void) {
+    usable_count = 0;
+#if WIDER_X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("x86-64-v4")) usable[usable_count++] = &avx512;
+    if (__builtin_cpu_supports("x86-64-v3")) usable[usable_count++] = &avx2;
+#endif
+    usable[usable_count++] = &baseline;
+    use = usable[0];
+}
+
+static PyObject *py_isas(PyObject *self, PyObject *unused) {
+    PyObject *names = PyTuple_New(usable_count);
+    (void)self, (void)unused;
+    for (int i = 0; names && i < usable_count; i++) {
+        PyObject *name = PyUnicode_FromString(usable[i]->isa);
+        if (!name || PyTuple_SetItem(names, i, name)) {
+            Py_DECREF(names);
+            return NULL;
+        }
+    }
+    return names;
+}
+
+static PyObject *py_isa(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    return PyUnicode_FromString(use->isa);
+}
+
+static PyObject *py_use_isa(PyObject *self, PyObject *name) {
+    (void)self;
+    for (int i = 0; i < usable_count; i++)
+        if (PyUnicode_CompareWithASCIIString(name, usable[i]->isa) == 0) {
+            use = usable[i];
+            Py_RETURN_NONE;
+        }
+    return PyErr_Format(PyExc_ValueError, "this processor has no %U", name);
+}
+
+/* ---- the passes --------------------------------------------------------- */
 
 #define ARGS_MAX 14
 
@@ -94,9 +95,9 @@ static PyObject *answer(int64_t status) {
         Py_END_ALLOW_THREADS return answer(status);                                       \
     }
 
-#define EXPOSE_BOTH(name, count, CALL) \
-    EXPOSE(name##_f32, count, CALL(float, name##_f32)) \
-    EXPOSE(name##_f64, count, CALL(double, name##_f64))
+#define EXPOSE_BOTH(name, count, CALL)                      \
+    EXPOSE(name##_f32, count, CALL(float, use->f32.name))   \
+    EXPOSE(name##_f64, count, CALL(double, use->f64.name))
 
 #define CALL_SUM(T, fn) \
     fn(P(const T *const *, 0), a[1], a[2], a[3], P(const double *, 4), P(T *, 5))
@@ -121,7 +122,7 @@ EXPOSE_BOTH(sq_dists, 5, CALL_DISTS)
 EXPOSE_BOTH(sq_dists_wide, 7, CALL_WIDE)
 EXPOSE_BOTH(sq_dists_to, 8, CALL_TO)
 EXPOSE(min_diameter, 4, min_diameter(P(const double *, 0), a[1], a[2], P(uint8_t *, 3)))
-EXPOSE(turned, 5, turned(P(const float *, 0), a[1], a[2], a[3], P(float *, 4)))
+EXPOSE(turned, 5, use->turned(P(const float *, 0), a[1], a[2], a[3], P(float *, 4)))
 
 #define ENTRY(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, NULL}
 #define ENTRY_BOTH(name) ENTRY(name##_f32), ENTRY(name##_f64)
@@ -129,9 +130,14 @@ EXPOSE(turned, 5, turned(P(const float *, 0), a[1], a[2], a[3], P(float *, 4)))
 static PyMethodDef methods[] = {
     ENTRY_BOTH(weighted_sum), ENTRY_BOTH(non_finite_rows), ENTRY_BOTH(select),
     ENTRY_BOTH(select_present), ENTRY_BOTH(sq_dists), ENTRY_BOTH(sq_dists_wide),
-    ENTRY_BOTH(sq_dists_to), ENTRY(min_diameter), ENTRY(turned), {NULL, NULL, 0, NULL}};
+    ENTRY_BOTH(sq_dists_to), ENTRY(min_diameter), ENTRY(turned),
+    {"isas", py_isas, METH_NOARGS, NULL}, {"isa", py_isa, METH_NOARGS, NULL},
+    {"use_isa", py_use_isa, METH_O, NULL}, {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", NULL, -1, methods,
                                     NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__native(void) { return PyModule_Create(&module); }
+PyMODINIT_FUNC PyInit__native(void) {
+    find_usable();
+    return PyModule_Create(&module);
+}

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from garfield.core.silence import NOT_FINITE
 from garfield.core.types import Flags
 from garfield.transport.contract import Holes, Payload
 from garfield.transport.datagrams.filling import Filler
@@ -33,10 +32,8 @@ from garfield.transport.datagrams.packets import (
     nothing_came,
 )
 from garfield.transport.datagrams.windows import Windows, partition
-from garfield.transport.finite import all_finite_by_pieces
-from garfield.transport.grpc.buffers import Buffers
+from garfield.transport.grpc.carriers import Attempt, Received, check_finite
 from garfield.transport.grpc.wire import WireError, raw
-from garfield.transport.pulling import Attempt
 
 _AT_ONCE = 64  # datagrams that are taken before others on the loop have their turn
 _BUFFER = 1 << 20
@@ -124,13 +121,10 @@ class Transfer:
 class DatagramClient:
     """Fetches one node's rows over its lossy links."""
 
-    def __init__(self, name: str, links: LossyLinks, buffers: Buffers) -> None:
+    def __init__(self, name: str, links: LossyLinks) -> None:
         self._name = name
         self._links = links
-        self._buffers = buffers
         self._filler = Filler(name, links)
-        self.holes: dict[tuple[str, str], Holes] = {}
-        """By kind and peer, of the rows that came last."""
         self.bytes_received = 0
         self.dropped = 0
 
@@ -138,29 +132,25 @@ class DatagramClient:
         """Is what is asked for sent by datagrams?"""
         return self._links.between(self._name, attempt.peer, attempt.request.key.kind)
 
-    async def fetch(self, call: Any, attempt: Attempt, address: str) -> Payload:
+    async def fetch(self, call: Any, attempt: Attempt) -> Received:
         """The row, filled; `call` is the gRPC call on which it was offered."""
         offer = Offer.decode(await call.read())
-        kind, peer = attempt.request.key.kind, attempt.peer
-        row = self._buffers.take(kind, peer, attempt.request.length)
-        done = False
+        row = attempt.take_row()
         try:
-            missing = await self._transfer(call, attempt, offer, row, address)
-            await self._finish(attempt, row, Holes(missing, offer.block))
-            done = True
-        finally:
-            if not done:
-                self._buffers.give(kind, peer, row)
-        return row
+            missing = await self._transfer(call, attempt, offer, row)
+            holes = Holes(missing, offer.block)
+            await self._finish(attempt, row, holes)
+        except BaseException:
+            attempt.give_back(row)
+            raise
+        return Received(row, holes)
 
-    async def _transfer(
-        self, call: Any, attempt: Attempt, offer: Offer, row: Payload, address: str
-    ) -> Flags:
-        connected = await _connect(address, offer.port)
+    async def _transfer(self, call: Any, attempt: Attempt, offer: Offer, row: Payload) -> Flags:
+        connected = await _connect(attempt.address, offer.port)
         ended = asyncio.ensure_future(call.read())  # nothing more is said, unless the peer goes
         try:
             transfer = Transfer(connected, offer, row)
-            attempt.filling = transfer.assembly
+            attempt.progress = transfer.assembly
             left_s = attempt.left_s()
             time_s = min(attempt.stall_s, left_s - _MARGIN * min(left_s, 1.0))
             await transfer.run(ended, asyncio.get_running_loop().time() + time_s)
@@ -182,9 +172,7 @@ class DatagramClient:
             where = holes.missing_values(len(row))
             row[where] = 0  # there is anything, from before
             lost = int(where.sum())
-            self.holes[key.kind, attempt.peer] = holes
-        if not await all_finite_by_pieces(row):
-            raise WireError(NOT_FINITE)
+        await check_finite(row)
         self.bytes_received += row.nbytes - ITEM * lost
         self._filler.complete(attempt.peer, key, row, holes)
 

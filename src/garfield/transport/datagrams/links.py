@@ -15,7 +15,7 @@ import numpy as np
 
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.types import Flags
-from garfield.transport.contract import Key
+from garfield.transport.contract import MODEL, Key, kind_named
 
 TRIES = 3
 """How often blocks are asked for of which none came."""
@@ -45,9 +45,11 @@ class LossyLinks:
 
     def between(self, asker: str, sender: str, kind: str) -> bool:
         """Does what `sender` sends to `asker` travel by datagrams?"""
-        if kind == "gradient":
-            return asker != sender and asker in self.servers and sender in self.workers
-        return self.models and kind == "model" and asker in self.workers and sender in self.servers
+        if asker == sender or not kind_named(kind).lossy:
+            return False
+        if kind == MODEL.name:
+            return self.models and asker in self.workers and sender in self.servers
+        return asker in self.servers and sender in self.workers
 
     def dropped(self, link: tuple[str, str], key: Key, blocks: int, again: int = 0) -> Flags:
         """(TRIES, blocks) which are lost on purpose the first, second, ... time they are sent.

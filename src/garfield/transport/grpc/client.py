@@ -1,31 +1,26 @@
-"""The side that asks: one peer, one key, again and again until it answers or lies.
+"""The side that asks: all peers at once, each again and again until it answers or lies.
 
 What cannot be helped by asking again (a malformed answer, a refusal) ends the
-attempt with a reason; a connection that fails or breaks is tried anew. The
-transport cancels what is late, and reads from the attempt how far it had come.
+attempt with a reason; a connection that fails or breaks is tried anew. What is
+late is cancelled, and its attempt tells how far it had come.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from garfield.core.silence import NOT_FINITE, Reason, Silence
-from garfield.transport.contract import Payload
-from garfield.transport.datagrams.client import DatagramClient
-from garfield.transport.finite import all_finite_by_pieces
+from garfield.core.silence import Reason, Silence
+from garfield.transport.collector import ReplyCollector
+from garfield.transport.contract import Gone
 from garfield.transport.grpc import wire
-from garfield.transport.grpc.buffers import Buffers
+from garfield.transport.grpc.carriers import Attempt, Carrier, Received
 from garfield.transport.grpc.options import CLIENT, MAX_CALL_S, METHOD, NAME_KEY, aio, grpc
-from garfield.transport.identity import Identity, Peer
-from garfield.transport.pulling import Attempt
-from garfield.transport.same_host import descriptors
+from garfield.transport.identity import Identity, PeerAddress
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
-_HANDOVER_S = 2.0  # for a descriptor, on one host; then the vector itself is asked for
 _READABLE = 120  # characters of somebody else's text that a reason may hold
 
 _REFUSED = Silence(Reason.UNREACHABLE, "connection refused")
@@ -47,6 +42,53 @@ _FROM_GRPC = {  # by what gRPC says, in lower case: its status codes do not tell
 }
 
 
+# -- all peers --------------------------------------------------------------------------------
+
+Ask: TypeAlias = Callable[[Attempt], Awaitable[Received | Gone]]
+"""How one peer is asked; WireError if it has failed for good."""
+
+
+class _Enough(Exception):  # noqa: N818 (a signal, not an error)
+    """The peer that just answered was the last one needed."""
+
+
+async def ask_all(
+    attempts: Sequence[Attempt], collector: ReplyCollector, ask: Ask, timeout_s: float
+) -> None:
+    """Ask until enough have answered, or everybody has, or time is up; then cancel the rest."""
+    tasks = [asyncio.ensure_future(_ask_one(attempt, collector, ask)) for attempt in attempts]
+    try:
+        until_raised = asyncio.FIRST_EXCEPTION
+        await asyncio.wait(tasks, timeout=timeout_s, return_when=until_raised)
+    finally:
+        for task in tasks:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+    for end in ends:
+        if isinstance(end, Exception) and not isinstance(end, _Enough):
+            raise end
+
+
+async def _ask_one(attempt: Attempt, collector: ReplyCollector, ask: Ask) -> None:
+    peer, kind = attempt.peer, attempt.request.key.kind
+    try:
+        came = await ask(attempt)
+    except wire.WireError as problem:
+        collector.fail(peer, problem.silence)
+        return
+    if isinstance(came, Gone):
+        collector.take_gone(peer, came.now)
+    elif collector.take(peer, came.row, came.holes):
+        attempt.buffers.lend(kind, peer, came.row)
+    else:
+        attempt.give_back(came.row)
+    if collector.enough:
+        raise _Enough
+
+
+# -- one peer ---------------------------------------------------------------------------------
+
+
 def note_failure(attempt: Attempt, problem: Any) -> None:
     """Keep why; raise WireError with it unless it is worth asking again."""
     code, text = problem.code(), str(problem.details()).lower()
@@ -55,35 +97,11 @@ def note_failure(attempt: Attempt, problem: Any) -> None:
     known = (silence for sign, silence in _FROM_GRPC.items() if sign in text)
     plain = "".join(letter if letter.isprintable() else "?" for letter in text[:_READABLE])
     silence = next(known, Silence(Reason.REFUSED, f"{code.name.lower()}: {plain}"))
-    if attempt.filling is not None:
-        silence = replace(silence, detail=f"{silence}, {attempt.filling}")
-    attempt.failure, attempt.filling = silence, None
+    if attempt.progress is not None:
+        silence = replace(silence, detail=f"{silence}, {attempt.progress}")
+    attempt.failure, attempt.progress = silence, None
     if code != grpc.StatusCode.UNAVAILABLE:
         raise wire.WireError(silence)
-
-
-async def _read(call: Any, attempt: Attempt) -> object:
-    """The next message, unless it takes too long.
-
-    Not by asyncio.wait_for: before Python 3.12 it may swallow that we are being cancelled.
-    """
-    stalled = False
-
-    def give_up() -> None:
-        nonlocal stalled
-        stalled = True
-        call.cancel()
-
-    timer = asyncio.get_running_loop().call_later(attempt.stall_s, give_up)
-    try:
-        return await call.read()
-    except asyncio.CancelledError:
-        if not stalled:
-            raise
-        detail = f"stalled for {attempt.stall_s:g} s, {attempt.filling}"
-        raise wire.WireError(Silence(Reason.STALLED, detail)) from None
-    finally:
-        timer.cancel()
 
 
 class GrpcClient:
@@ -92,29 +110,24 @@ class GrpcClient:
     def __init__(
         self,
         name: str,
-        peers: Mapping[str, Peer],
-        buffers: Buffers,
+        peers: Mapping[str, PeerAddress],
         credentials: Any | None,
-        same_host: Path | None,
+        carriers: Sequence[Carrier],
     ) -> None:
         self._peers = peers
-        self._buffers = buffers
         self._credentials = credentials
-        self._same_host = same_host
+        self._carriers = carriers
         self._metadata = ((NAME_KEY, name),) if credentials is None else ()
-        self._channels: dict[str, tuple[Peer, Any]] = {}
-        self.datagrams: DatagramClient | None = None
-        """For links on which vectors come that way."""
-        self.bytes_received = 0
+        self._channels: dict[str, tuple[PeerAddress, Any]] = {}
 
-    async def ask(self, attempt: Attempt) -> Payload | int:
+    async def ask(self, attempt: Attempt) -> Received | Gone:
         """The vector, or the step at which the peer says it is, past the one asked for.
 
         Raises WireError when the peer has failed for good.
         """
         pause_s = _FIRST_PAUSE_S
         while True:
-            channel = await self._channel(attempt.peer)
+            channel = await self._channel(attempt)
             if channel is None:
                 attempt.failure = _UNKNOWN
             else:
@@ -122,26 +135,23 @@ class GrpcClient:
                     return await self._once(channel, attempt)
                 except aio.AioRpcError as problem:
                     note_failure(attempt, problem)
-                except (OSError, asyncio.TimeoutError):  # on the way to a descriptor
-                    attempt.by_stream = True
+                except (OSError, asyncio.TimeoutError):
+                    pass  # on the way of a carrier, which may choose another
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def _once(self, channel: Any, attempt: Attempt) -> Payload | int:
-        request = replace(attempt.request, flags=self._ways(attempt))
+    async def _once(self, channel: Any, attempt: Attempt) -> Received | Gone:
+        wanted = next(carrier.flag for carrier in self._carriers if carrier.wanted(attempt))
+        request = replace(attempt.request, flags=wanted)
         ask, timeout_s = channel.unary_stream(METHOD), min(attempt.left_s(), MAX_CALL_S)
         call = ask(request.encode(), timeout=timeout_s, metadata=self._metadata)
         try:
             header = wire.Header.decode(await call.read())
             gone = header.gone_at(request)
             if gone is not None:
-                return gone
-            if self.datagrams is not None and wire.Flag.DATAGRAMS in header.flags:
-                address = self._channels[attempt.peer][0].address
-                return await self.datagrams.fetch(call, attempt, address)
-            if header.flags:
-                return await self._fetch(header, attempt)
-            return await self._receive(call, attempt)
+                return Gone(gone)
+            carrier = next(each for each in self._carriers if each.flag == header.flags)
+            return await carrier.fetch(call, header, attempt)
         except asyncio.CancelledError:
             if channel.get_state() == grpc.ChannelConnectivity.READY:
                 attempt.failure = None  # by now it has been reached, and has not answered
@@ -149,48 +159,15 @@ class GrpcClient:
         finally:
             call.cancel()  # nothing, if it is over
 
-    async def _receive(self, call: Any, attempt: Attempt) -> Payload:
-        kind, length = attempt.request.key.kind, attempt.request.length
-        row = self._buffers.take(kind, attempt.peer, length)
-        filling = attempt.filling = wire.Filling(row)
-        try:
-            while not filling.complete:
-                filling.add(await _read(call, attempt))
-            if await _read(call, attempt) is not aio.EOF:
-                raise wire.wrong_size(f"sent more than {row.nbytes} bytes")
-        finally:
-            self.bytes_received += filling.arrived
-            if not filling.complete:
-                self._buffers.give(kind, attempt.peer, row)
-        return row
-
-    # -- other ways -----------------------------------------------------------------
-
-    def _ways(self, attempt: Attempt) -> wire.Flag:
-        """Datagrams, on a lossy link; a descriptor will do, if the peer is on this host."""
-        if self.datagrams is not None and self.datagrams.serves(attempt):
-            return wire.Flag.DATAGRAMS
-        if self._same_host is None or attempt.by_stream:
-            return wire.Flag.NONE
-        here = descriptors.socket_path(self._same_host, attempt.peer).exists()
-        return wire.Flag.DESCRIPTOR if here else wire.Flag.NONE
-
-    async def _fetch(self, header: wire.Header, attempt: Attempt) -> Payload:
-        assert self._same_host is not None  # or the header would have been refused
-        work = descriptors.fetch(self._same_host, attempt.peer, header.ticket, attempt.request)
-        row = await asyncio.wait_for(work, min(attempt.stall_s, _HANDOVER_S))
-        if not await all_finite_by_pieces(row):
-            raise wire.WireError(NOT_FINITE)
-        self.bytes_received += row.nbytes
-        return row
-
     # -- channels -------------------------------------------------------------------
 
-    async def _channel(self, name: str) -> Any | None:
+    async def _channel(self, attempt: Attempt) -> Any | None:
         """To where the peer is now; None as long as nobody knows."""
+        name = attempt.peer
         peer = self._peers.get(name)
         if peer is None:
             return None
+        attempt.address = peer.address
         known, channel = self._channels.get(name, (None, None))
         if known != peer:
             if channel is not None:
@@ -199,7 +176,7 @@ class GrpcClient:
             self._channels[name] = peer, channel
         return channel
 
-    def _open(self, name: str, peer: Peer) -> Any:
+    def _open(self, name: str, peer: PeerAddress) -> Any:
         if self._credentials is None:
             return aio.insecure_channel(peer.address, options=CLIENT)
         expected = Identity(name, peer.role).dns_name

@@ -14,7 +14,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from garfield.core.errors import GarfieldError
+from garfield.core.errors import RunError
 
 Result = TypeVar("Result")
 
@@ -39,13 +39,13 @@ class LoopThread:
         with self._lock:
             if self._closed:
                 work.close()
-                raise GarfieldError(f"{self._name} is closed.")
+                raise RunError(f"{self._name} is closed.")
             future = asyncio.run_coroutine_threadsafe(work, self.loop)
             self._running.add(future)
         try:
             return future.result()
         except CancelledError:
-            raise GarfieldError(f"{self._name} was closed meanwhile.") from None
+            raise RunError(f"{self._name} was closed meanwhile.") from None
         finally:
             future.cancel()  # if interrupted from the keyboard; otherwise it is done
             self._running.discard(future)

@@ -1,23 +1,22 @@
-"""The side that answers: long polls on a node's source, then chunks as fast as they are read.
+"""The side that answers: long polls on a node's outbox, then its vectors as fast as they are read.
 
-A call is identified, decoded, given a turn, kept until the source has an
-answer, and answered. An asker has one turn per kind: a newer call ends an older
-one, so nobody can make us hold more than that. All runs on the transport's loop.
+A call is identified, decoded, given a turn, kept until the node has an answer,
+and answered by the first carrier that can. An asker has one turn per kind: a
+newer call ends an older one, so nobody can make us hold more than that. All runs
+on the transport's loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from garfield.core.errors import ConfigError
-from garfield.transport.contract import Answer, Gone, Key, NotYet, Ready, Source
-from garfield.transport.datagrams.server import DatagramServer
+from garfield.transport.contract import Answer, Answerer, Gone, Key, NotYet, Ready
 from garfield.transport.grpc import wire
+from garfield.transport.grpc.carriers import Carrier
 from garfield.transport.grpc.options import MAX_CALL_S, METHOD, SERVER, aio, grpc
-from garfield.transport.same_host.descriptors import Counter
 
 KINDS = 8
 """How many kinds one asker may wait for at once; what is being sent to it pins no more vectors."""
@@ -31,10 +30,10 @@ Identify = Callable[[Any], str | None]
 
 
 class Polls:
-    """A source whose answers can be waited for."""
+    """A node's answers, which can be waited for."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, answerer: Answerer) -> None:
+        self._answerer = answerer
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
@@ -44,10 +43,10 @@ class Polls:
 
     async def settled(self, asker: str, key: Key) -> Ready | Gone:
         """The answer, as soon as there is one."""
-        answer: Answer = self._source.answer(asker, key)
+        answer: Answer = self._answerer.answer(asker, key)
         while isinstance(answer, NotYet):
             await self._changed.wait()  # no publication is missed: it is announced on this loop
-            answer = self._source.answer(asker, key)
+            answer = self._answerer.answer(asker, key)
         return answer
 
 
@@ -61,19 +60,26 @@ class Call:
     """One call, being waited for or sent to."""
 
     def __init__(self, context: Any) -> None:
-        self.context = context
+        self._context = context
+        self.asker = ""
+        """Who is calling, once that is known."""
         self._writing: asyncio.Future[None] | None = None
+
+    @property
+    def origin(self) -> str:
+        """Where the call comes from, as gRPC says it."""
+        return str(self._context.peer())
 
     async def write(self, message: bytes) -> None:
         """Until the asker has room for it."""
-        self._writing = asyncio.ensure_future(self.context.write(message))
+        self._writing = asyncio.ensure_future(self._context.write(message))
         self._writing.add_done_callback(_noticed)
         await asyncio.shield(self._writing)
 
     async def abort(self, code: Any, why: str) -> NoReturn:
         """Once what is on its way has left; a status sent after it would only hide it from us."""
         await self.settle()
-        await self.context.abort(code, why)
+        await self._context.abort(code, why)
         raise AssertionError("abort raises")
 
     async def settle(self) -> None:
@@ -112,20 +118,17 @@ class GrpcServer:
         self,
         polls: Polls,
         identify: Identify,
-        counter: Counter | None,
-        post: DatagramServer | None = None,
+        carriers: Sequence[Carrier],
     ) -> None:
         self._polls = polls
         self._identify = identify
-        self._counter = counter
-        self._post = post
+        self._carriers = carriers
         self._turns: dict[str, Turns] = {}  # of known askers only
         self._server: Any = aio.server(options=SERVER)
         handler = grpc.unary_stream_rpc_method_handler(self._handle)
         service, method = METHOD.strip("/").split("/")
         handlers = grpc.method_handlers_generic_handler(service, {method: handler})
         self._server.add_generic_rpc_handlers((handlers,))
-        self.bytes_sent = 0
 
     async def start(self, listen: str, credentials: Any | None) -> int:
         """Listen there; the port, which the system chooses if it is given as 0."""
@@ -163,12 +166,13 @@ class GrpcServer:
             await call.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "asks and does not read")
         turns.open += 1
         try:
-            await self._take_turn(turns, asker, request, call)
+            call.asker = asker
+            await self._take_turn(turns, request, call)
         finally:
             turns.open -= 1
 
-    async def _take_turn(self, turns: Turns, asker: str, request: wire.Request, call: Call) -> None:
-        work = asyncio.ensure_future(self._answer(asker, request, call))
+    async def _take_turn(self, turns: Turns, request: wire.Request, call: Call) -> None:
+        work = asyncio.ensure_future(self._answer(request, call))
         turns.begin(request.key.kind, work)
         try:
             await asyncio.wait({work})
@@ -180,9 +184,9 @@ class GrpcServer:
         await call.settle()
         work.result()
 
-    async def _answer(self, asker: str, request: wire.Request, call: Call) -> None:
+    async def _answer(self, request: wire.Request, call: Call) -> None:
         key = request.key
-        answer = await self._polls.settled(asker, key)
+        answer = await self._polls.settled(call.asker, key)
         if isinstance(answer, Gone):
             await call.write(wire.Header(wire.Status.GONE, answer.now).encode())
             return
@@ -190,50 +194,7 @@ class GrpcServer:
         header = wire.Header(wire.Status.READY, key.step, key.round, total)
         if total != request.total:
             await call.write(header.encode())  # the asker knows enough
-        elif not (
-            await self._post_to(asker, answer, request, header, call)
-            or await self._lend(answer, request, header, call)
-        ):
-            await self._stream(answer, header, call)
-
-    async def _post_to(
-        self, asker: str, answer: Ready, request: wire.Request, header: wire.Header, call: Call
-    ) -> bool:
-        """Have it fetched by datagrams, if that is wanted and possible."""
-        wanted = wire.Flag.DATAGRAMS in request.flags and answer.pace_bps is None
-        if self._post is None or not wanted:
-            return False
-        vector, peer = wire.raw(answer.payload), call.context.peer()
-        with self._post.session(asker, request.key, vector, peer) as offer:
-            await call.write(replace(header, flags=wire.Flag.DATAGRAMS).encode())
-            await call.write(offer.encode())
-            await asyncio.Event().wait()  # until the asker ends the call, which has a deadline
-        return True
-
-    async def _lend(
-        self, answer: Ready, request: wire.Request, header: wire.Header, call: Call
-    ) -> bool:
-        """Hand over a descriptor, if that is wanted, possible and worth it."""
-        long_and_honest = header.total > wire.CHUNK and answer.pace_bps is None
-        if self._counter is None or wire.Flag.DESCRIPTOR not in request.flags:
-            return False
-        if not long_and_honest or isinstance(answer.payload, bytes):
-            return False
-        try:
-            descriptor = await self._counter.copy(request.key, answer.payload)
-        except OSError:  # no memory for a copy, or no descriptors left
-            return False
-        with self._counter.ticket(descriptor) as (ticket, used):
-            offer = replace(header, flags=wire.Flag.DESCRIPTOR, ticket=ticket)
-            await call.write(offer.encode())
-            await used.wait()  # or for the call's deadline, which the asker has set
-        self.bytes_sent += header.total
-        return True
-
-    async def _stream(self, answer: Ready, header: wire.Header, call: Call) -> None:
-        await call.write(header.encode())
-        for chunk in wire.chunks(answer.payload):
-            if answer.pace_bps is not None:
-                await asyncio.sleep(8 * len(chunk) / answer.pace_bps)
-            await call.write(chunk)
-            self.bytes_sent += len(chunk)
+            return
+        for carrier in self._carriers:  # the last can carry anything
+            if carrier.flag in request.flags and await carrier.send(answer, key, header, call):
+                return

@@ -1,35 +1,37 @@
 """Nodes in processes of their own, on one host or many, by gRPC.
 
 A transport has one thread, on which one asyncio loop answers the peers
-(`server.py`) and asks them (`client.py`), so that waiting holds no
-thread; the node's own thread blocks in `pull`. With credentials, both ends
-prove name and role by mutual TLS. Without, names are taken on trust, and so
-only on loopback, unless told otherwise in so many words.
+(`server.py`) and asks them (`client.py`), so that waiting holds no thread; the
+node's own thread blocks in `pull`. With credentials, both ends prove name and
+role by mutual TLS. Without, names are taken on trust, and so only on loopback,
+unless told otherwise in so many words.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from garfield.core.errors import ConfigError, GarfieldError
-from garfield.core.silence import NOT_FINITE, Reason, Silence
+from garfield.core.errors import ConfigError, RunError
+from garfield.core.silence import Reason, Silence
 from garfield.transport import identity
-from garfield.transport.contract import Gone, Key, Payload, Replies, Source, Until
-from garfield.transport.datagrams.server import DatagramServer
-from garfield.transport.finite import all_finite_by_pieces
+from garfield.transport.collector import ReplyCollector
+from garfield.transport.contract import Answerer, Gone, Key, Payload, Replies, Until
 from garfield.transport.grpc import wire
-from garfield.transport.grpc.buffers import Buffers
-from garfield.transport.grpc.client import GrpcClient
+from garfield.transport.grpc.carriers import (
+    Attempt,
+    Buffers,
+    Carrier,
+    Chunks,
+    Received,
+    check_finite,
+)
+from garfield.transport.grpc.client import GrpcClient, ask_all
 from garfield.transport.grpc.loop import LoopThread
 from garfield.transport.grpc.options import NAME_KEY, grpc
 from garfield.transport.grpc.server import GrpcServer, Polls
-from garfield.transport.identity import Credentials, Peer
-from garfield.transport.pulling import Attempt, Pull
-from garfield.transport.same_host import descriptors, memfd
-from garfield.transport.same_host.descriptors import Counter
+from garfield.transport.identity import Credentials, PeerAddress
 
 
 class GrpcTransport:
@@ -37,19 +39,19 @@ class GrpcTransport:
 
     `peers` is looked up at every attempt, so it may fill up, and addresses may change, while
     nodes come and go; whoever is not in it is not answered. `listen` is host:port (0 for a free
-    one, see `address`) or unix:/path. `same_host` is a directory that the peers on this host
-    share: long vectors between them are then passed as sealed memory, and not copied.
+    one, see `address`) or unix:/path. Of `carriers`, the first that both ends want is taken;
+    chunks over gRPC are always there. `garfield.transport.connect` puts one together.
     """
 
     def __init__(
         self,
         name: str,
-        peers: Mapping[str, Peer],
+        peers: Mapping[str, PeerAddress],
         *,
         listen: str = "127.0.0.1:0",
         credentials: Credentials | None = None,
         insecure_ok: bool = False,
-        same_host: Path | str | None = None,
+        carriers: Sequence[Carrier] = (),
     ) -> None:
         if credentials is not None and credentials.identity.name != name:
             owner = credentials.identity.name
@@ -64,48 +66,42 @@ class GrpcTransport:
         self._listen = listen
         self._secured = credentials is not None
         self._buffers = Buffers()
+        self._carriers = (*carriers, Chunks())
         self._polls: Polls | None = None
         self._server: GrpcServer | None = None
-        self._post: DatagramServer | None = None
         self._address: str | None = None
         self._server_credentials = None if credentials is None else _for_server(credentials)
         channel_credentials = None if credentials is None else _for_client(credentials)
-        self._same_host = None if same_host is None else descriptors.private(same_host)
-        self._counter: Counter | None = None
-        self._client = GrpcClient(name, peers, self._buffers, channel_credentials, self._same_host)
+        self._client = GrpcClient(name, peers, channel_credentials, self._carriers)
         self._loop = LoopThread(f"garfield-grpc-{name}")
 
     @property
     def address(self) -> str:
         """Where this node listens, for its peers to know."""
         if self._address is None:
-            raise GarfieldError(f"{self.name} has no address yet. Call serve() first.")
+            raise RunError(f"{self.name} has no address yet. Call serve() first.")
         return self._address
 
     @property
     def bytes_sent(self) -> int:
         """Bytes of vectors sent to peers so far."""
-        return 0 if self._server is None else self._server.bytes_sent
+        return sum(carrier.bytes_sent for carrier in self._carriers)
 
     @property
     def bytes_received(self) -> int:
         """Bytes of vectors received from peers so far, valid or not."""
-        return self._client.bytes_received
+        return sum(carrier.bytes_received for carrier in self._carriers)
 
     def shared_copy(self, vector: Payload) -> Payload | None:
-        """A copy in sealed memory, if peers are on this host and it is worth it."""
-        if self._same_host is None or vector.nbytes <= wire.CHUNK:
-            return None
-        try:
-            return memfd.kept(vector)
-        except OSError:  # no descriptors left: it will be streamed
-            return None
+        """The copy of the first carrier that can hand one over as it is."""
+        copies = (carrier.shared_copy(vector) for carrier in self._carriers)
+        return next((copy for copy in copies if copy is not None), None)
 
-    def serve(self, source: Source) -> None:
-        """Start answering peers from `source`. Once."""
+    def serve(self, answerer: Answerer) -> None:
+        """Start answering peers. Once."""
         if self._polls is not None:
-            raise GarfieldError(f"{self.name} is serving already. One transport has one source.")
-        self._address = self._loop.run(self._serve(source))
+            raise RunError(f"{self.name} is serving already. One transport has one outbox.")
+        self._address = self._loop.run(self._serve(answerer))
 
     def pull(
         self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float
@@ -121,14 +117,13 @@ class GrpcTransport:
 
     # -- on the loop ----------------------------------------------------------------
 
-    async def _serve(self, source: Source) -> str:
-        polls = self._polls = Polls(source)
-        if self._same_host is not None:
-            self._counter = Counter(self._same_host, self.name)
-            self._counter.open()
-        self._server = GrpcServer(polls, self._asker, self._counter, self._post)
+    async def _serve(self, answerer: Answerer) -> str:
+        polls = self._polls = Polls(answerer)
+        for carrier in self._carriers:
+            carrier.open(self._listen)
+        self._server = GrpcServer(polls, self._asker, self._carriers)
         port = await self._server.start(self._listen, self._server_credentials)
-        source.watch(lambda: self._loop.post(polls.wake))
+        answerer.watch(lambda: self._loop.post(polls.wake))
         if self._listen.startswith("unix:"):
             return self._listen
         return f"{self._listen.rpartition(':')[0]}:{port}"
@@ -136,8 +131,8 @@ class GrpcTransport:
     async def _shut(self) -> None:
         if self._server is not None:
             await self._server.stop()
-        if self._counter is not None:
-            await self._counter.close()
+        for carrier in self._carriers:
+            await carrier.close()
         await self._client.close()
         self._server_credentials = None
         self._buffers = Buffers()
@@ -155,34 +150,38 @@ class GrpcTransport:
     async def _pull(
         self, peers: Sequence[str], request: wire.Request, until: Until, timeout_s: float
     ) -> Replies:
-        kind = request.key.kind
-        self._buffers.recall(kind)
-        pull = Pull(request, until, timeout_s)
-        await pull.run(peers, self._ask)
-        for peer, row in pull.unneeded.items():
-            self._buffers.give(kind, peer, row)
-        names = tuple(sorted(pull.rows))
-        rows = tuple(self._buffers.lend(kind, name, pull.rows[name]) for name in names)
-        return Replies(names, rows, pull.silent, pull.gone)
+        self._buffers.recall(request.key.kind)
+        checked = lambda row: True  # noqa: E731 (each carrier has looked already)
+        collector = ReplyCollector(peers, request.key, request.length, until, is_finite=checked)
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        attempts = {
+            peer: Attempt(peer, request, deadline, timeout_s / 2, self._buffers) for peer in peers
+        }
+        if not collector.done:
+            await ask_all([*attempts.values()], collector, self._ask, timeout_s)
+        late = {
+            peer: attempt.failure if collector.enough else attempt.so_far(timeout_s)
+            for peer, attempt in attempts.items()
+        }
+        return collector.replies(timeout_s, late)
 
-    async def _ask(self, attempt: Attempt) -> Payload | int:
+    async def _ask(self, attempt: Attempt) -> Received | Gone:
         if attempt.peer == self.name:
             return await self._ask_oneself(attempt.request)
         return await self._client.ask(attempt)
 
-    async def _ask_oneself(self, request: wire.Request) -> Payload | int:
+    async def _ask_oneself(self, request: wire.Request) -> Received | Gone:
         """As a peer would, but for the journey: a lie is told here too, and found out."""
         if self._polls is None:
             raise wire.WireError(Silence(Reason.UNREACHABLE, "serves nothing"))
         answer = await self._polls.settled(self.name, request.key)
         if isinstance(answer, Gone):
-            return answer.now
+            return answer
         row = wire.as_row(answer.payload, request)
         if answer.pace_bps is not None:
             await asyncio.sleep(8 * row.nbytes / answer.pace_bps)
-        if not await all_finite_by_pieces(row):
-            raise wire.WireError(NOT_FINITE)
-        return row
+        await check_finite(row)
+        return Received(row)
 
 
 def _for_server(credentials: Credentials) -> Any:

@@ -8,7 +8,6 @@ us hold is what we asked it for. Pure: no sockets, no clock.
 
 from __future__ import annotations
 
-import re
 import struct
 import sys
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from enum import IntEnum, IntFlag
 
 import numpy as np
 
-from garfield.core.errors import ConfigError
+from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.silence import NOT_FINITE, Reason, Silence
 from garfield.kernels.finite import all_finite
 from garfield.transport.contract import Key, Payload
@@ -27,7 +26,6 @@ MAX_REQUEST = 128  # bytes
 MAX_MESSAGE = CHUNK + 4096  # what a client lets gRPC take in at once
 TICKET = 16  # bytes
 
-_KIND = re.compile(rb"[a-z][a-z0-9_-]{0,31}")
 _REQUEST = struct.Struct("<4sBqIQ")  # magic, flags, step, round, length; then the kind
 _HEADER = struct.Struct(f"<4sBBqIQ{TICKET}s")  # magic, status, flags, step, round, bytes, ticket
 _ASKS, _ANSWERS = b"GFq1", b"GFa1"
@@ -54,7 +52,7 @@ def _malformed(detail: str) -> WireError:
 
 
 class Status(IntEnum):
-    """How the source answered."""
+    """How the peer answered."""
 
     READY = 1
     GONE = 2
@@ -87,28 +85,26 @@ class Request:
         return self.length * self.key.dtype.itemsize
 
     def encode(self) -> bytes:
-        kind = self.key.kind.encode("ascii", "replace")
-        if not _KIND.fullmatch(kind):
-            raise ConfigError(
-                f"A key's kind is a short lower-case word like gradient, got {self.key.kind!r}."
-            )
         if not (0 <= self.key.step <= _LARGEST_STEP and 0 <= self.key.round < 2**32):
             raise ConfigError(f"A key's step and round count from 0, got {self.key}.")
         if not 1 <= self.length <= _LARGEST_LENGTH:
             raise ConfigError(f"A vector has at least one element, asked for {self.length}.")
         fields = (_ASKS, self.flags, self.key.step, self.key.round, self.length)
-        return _REQUEST.pack(*fields) + kind
+        return _REQUEST.pack(*fields) + self.key.kind.encode()
 
     @classmethod
     def decode(cls, message: bytes) -> Request:
-        kind = message[_REQUEST.size :]
-        if len(message) > MAX_REQUEST or not _KIND.fullmatch(kind):
+        if not _REQUEST.size < len(message) <= MAX_REQUEST:
             raise _malformed("not a request")
         magic, flags, step, round_, length = _REQUEST.unpack_from(message)
         known = magic == _ASKS and flags <= _FLAGS
         if not (known and 0 <= step <= _LARGEST_STEP and 1 <= length <= _LARGEST_LENGTH):
             raise _malformed("not a request")
-        return cls(Key(kind.decode("ascii"), step, round_), length, Flag(flags))
+        kind = message[_REQUEST.size :].decode("ascii", "replace")
+        try:
+            return cls(Key(kind, step, round_), length, Flag(flags))
+        except UnknownName:
+            raise _malformed("a request for an unknown kind of vector") from None
 
 
 @dataclass(frozen=True)
@@ -144,9 +140,6 @@ class Header:
         """
         key = request.key
         if self.status == Status.GONE:
-            if self.step < key.step:
-                detail = f"says step {key.step} is gone, and to be at {self.step}"
-                raise WireError(Silence(Reason.WRONG_STEP, detail))
             return self.step
         if (self.step, self.round) != (key.step, key.round):
             detail = f"sent step {self.step}.{self.round} instead of {key.step}.{key.round}"

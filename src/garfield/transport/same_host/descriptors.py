@@ -25,8 +25,8 @@ from garfield.transport.same_host import memfd
 KEPT = 4
 """How many published vectors have a sealed copy at once."""
 
-_VISITORS = 64  # at the socket at once
-_PATIENCE_S = 5.0  # with one visitor
+_MOST_CONNECTIONS = 64  # at the socket at once
+_PATIENCE_S = 5.0  # with one connection
 
 
 def private(directory: Path | str) -> Path:
@@ -57,14 +57,14 @@ def _short(path: Path) -> Iterator[str]:
         os.close(directory)
 
 
-class Counter:
+class DescriptorServer:
     """Makes sealed copies of what is asked for, and hands them out for tickets."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self._path = socket_path(directory, name)
         self._copies: dict[tuple[Key, int], tuple[Payload, asyncio.Task[int]]] = {}
         self._tickets: dict[bytes, tuple[int, asyncio.Event]] = {}
-        self._visitors: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
 
     def open(self) -> None:
@@ -72,16 +72,16 @@ class Counter:
         self._path.unlink(missing_ok=True)
         with _short(self._path) as path:
             self._listener.bind(path)
-        self._listener.listen(_VISITORS)
-        asyncio.get_running_loop().add_reader(self._listener, self._let_in)
+        self._listener.listen(_MOST_CONNECTIONS)
+        asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
     async def close(self) -> None:
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
         self._path.unlink(missing_ok=True)
-        for visitor in self._visitors:
-            visitor.cancel()
-        await asyncio.gather(*self._visitors, return_exceptions=True)
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
         while self._copies:
             self._drop_oldest()
 
@@ -125,26 +125,26 @@ class Counter:
         else:
             making.add_done_callback(_close)
 
-    # -- visitors -------------------------------------------------------------------
+    # -- connections ----------------------------------------------------------------
 
-    def _let_in(self) -> None:
+    def _accept(self) -> None:
         with suppress(OSError):
-            visitor, _ = self._listener.accept()
-            visitor.setblocking(False)
-            if len(self._visitors) >= _VISITORS or _user(visitor) != os.geteuid():
-                visitor.close()
+            connection, _ = self._listener.accept()
+            connection.setblocking(False)
+            if len(self._connections) >= _MOST_CONNECTIONS or _user(connection) != os.geteuid():
+                connection.close()
                 return
-            task = asyncio.ensure_future(self._hand_out(visitor))
-            self._visitors.add(task)
-            task.add_done_callback(self._visitors.discard)
+            task = asyncio.ensure_future(self._hand_out(connection))
+            self._connections.add(task)
+            task.add_done_callback(self._connections.discard)
 
-    async def _hand_out(self, visitor: socket.socket) -> None:
+    async def _hand_out(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        with visitor, suppress(OSError, asyncio.TimeoutError):
-            ticket = await asyncio.wait_for(loop.sock_recv(visitor, wire.TICKET), _PATIENCE_S)
+        with connection, suppress(OSError, asyncio.TimeoutError):
+            ticket = await asyncio.wait_for(loop.sock_recv(connection, wire.TICKET), _PATIENCE_S)
             if ticket in self._tickets:
                 descriptor, used = self._tickets[ticket]
-                socket.send_fds(visitor, [b"!"], [descriptor])
+                socket.send_fds(connection, [b"!"], [descriptor])
                 used.set()
 
 
@@ -154,14 +154,14 @@ async def fetch(directory: Path, peer: str, ticket: bytes, request: wire.Request
     Raises WireError for one that must not be mapped, OSError if there is no way to get it.
     """
     loop = asyncio.get_running_loop()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as counter:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as connection:
         with _short(socket_path(directory, peer)) as path:
-            await loop.sock_connect(counter, path)
-        if _user(counter) != os.geteuid():
+            await loop.sock_connect(connection, path)
+        if _user(connection) != os.geteuid():
             raise ConnectionError("another user has taken the socket")
-        await loop.sock_sendall(counter, ticket)
-        await _readable(counter)
-        _, descriptors, flags, _ = socket.recv_fds(counter, 1, 1, socket.MSG_CMSG_CLOEXEC)
+        await loop.sock_sendall(connection, ticket)
+        await _readable(connection)
+        _, descriptors, flags, _ = socket.recv_fds(connection, 1, 1, socket.MSG_CMSG_CLOEXEC)
     try:
         if len(descriptors) != 1 or flags & socket.MSG_CTRUNC:
             raise ConnectionError("not exactly one descriptor came, or there was no room for it")

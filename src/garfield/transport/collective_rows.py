@@ -11,7 +11,7 @@ STEP = 2  # float32 places that an int64 takes
 
 
 @dataclass
-class Vectors:
+class SteppedRows:
     """Rows of one collective, each with its step behind it, where the backend wants them."""
 
     host: np.ndarray[Any, np.dtype[np.float32]]
@@ -19,7 +19,7 @@ class Vectors:
     """The same memory for gloo, a GPU's for nccl."""
 
     @classmethod
-    def make(cls, rows: int, length: int, device: str) -> Vectors:
+    def make(cls, rows: int, length: int, device: str) -> SteppedRows:
         import torch
 
         host = np.zeros((rows, length + STEP), np.float32)

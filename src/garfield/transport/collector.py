@@ -1,0 +1,123 @@
+"""The one place where a pull's replies are collected: checked, counted, and put in order.
+
+Transports differ in how vectors reach them. What counts, when it is enough, and
+what is said of those who were not heard, is decided here for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from garfield.core.silence import (
+    NOT_FINITE,
+    NOT_NEEDED,
+    Reason,
+    Silence,
+    gone,
+    no_answer,
+)
+from garfield.kernels.finite import all_finite
+from garfield.transport.contract import Holes, Key, Payload, Replies, Until
+
+
+class ReplyCollector:
+    """Who has answered what in one pull.
+
+    A peer is open until it has answered or failed for good. `is_finite` may be a cheaper
+    question where the rows were looked at on their way.
+    """
+
+    def __init__(
+        self,
+        peers: Collection[str],
+        key: Key,
+        length: int,
+        until: Until,
+        *,
+        is_finite: Callable[[Payload], bool] = all_finite,
+    ) -> None:
+        self.open = dict.fromkeys(sorted(peers))
+        self.rows: dict[str, Payload] = {}
+        self.gone: dict[str, int] = {}
+        self.holes: dict[str, Holes] = {}
+        self._key, self._length, self._until = key, length, until
+        self._is_finite = is_finite
+        self._silent: dict[str, Silence] = {}
+        self._enough = until(self.rows)
+
+    @property
+    def enough(self) -> bool:
+        """Whether those who validly answered suffice."""
+        return self._enough
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to wait for."""
+        return self._enough or not self.open
+
+    def take(self, peer: str, payload: Payload | bytes, holes: Holes | None = None) -> bool:
+        """Take a peer's vector if it is valid and still needed; whether it was taken."""
+        if self._enough:
+            return False
+        flaw = self._flaw(payload)
+        if flaw is not None:
+            self.fail(peer, flaw)
+            return False
+        assert isinstance(payload, np.ndarray)
+        self.open.pop(peer, None)
+        self.rows[peer] = payload.view()
+        self.rows[peer].flags.writeable = False
+        if holes is not None and holes.missing.any():
+            self.holes[peer] = holes
+        self._enough = self._until(self.rows)
+        return True
+
+    def take_gone(self, peer: str, now: int) -> None:
+        """Note that a peer says to be past the step, and at step `now`."""
+        if now < self._key.step:
+            detail = f"says step {self._key.step} is gone, and to be at {now}"
+            self.fail(peer, Silence(Reason.WRONG_STEP, detail))
+            return
+        self.gone[peer] = now
+        self.fail(peer, gone(now))
+
+    def fail(self, peer: str, silence: Silence) -> None:
+        """Give up on a peer."""
+        self.open.pop(peer, None)
+        self._silent[peer] = silence
+
+    def absorb(self, replies: Replies) -> None:
+        """Take what a pull of the same key has brought, whose rows are checked already.
+
+        Those whom it left unheard stay open, and why is forgotten: they may be asked again.
+        """
+        self.rows |= zip(replies.names, replies.rows, strict=True)
+        self.holes |= replies.holes
+        for peer in replies.names:
+            self.open.pop(peer, None)
+        for peer, now in replies.gone.items():
+            self.take_gone(peer, now)
+        self._enough = self._until(self.rows)
+
+    def replies(
+        self, timeout_s: float, late: Mapping[str, Silence | None] = MappingProxyType({})
+    ) -> Replies:
+        """All that came. Why a peer is still open may stand in `late`; else nothing came of it."""
+        unheard = NOT_NEEDED if self._enough else no_answer(timeout_s)
+        silent = self._silent | {peer: late.get(peer) or unheard for peer in self.open}
+        names = tuple(sorted(self.rows))
+        rows = tuple(self.rows[name] for name in names)
+        return Replies(names, rows, silent, self.gone, self.holes)
+
+    def _flaw(self, payload: Payload | bytes) -> Silence | None:
+        """Why that is no vector as was asked for."""
+        if not isinstance(payload, np.ndarray) or payload.dtype != self._key.dtype:
+            detail = f"sent {len(payload)} bytes that are no {self._key.dtype} vector"
+            return Silence(Reason.WRONG_SIZE, detail)
+        if payload.shape != (self._length,):
+            detail = f"sent {payload.size} numbers instead of {self._length}"
+            return Silence(Reason.WRONG_SIZE, detail)
+        return None if self._is_finite(payload) else NOT_FINITE
