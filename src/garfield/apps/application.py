@@ -86,7 +86,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class NoSettings:
-    """What an application has that needs no settings of its own."""
+    """The own settings of an application that needs none."""
 
 
 @dataclass
@@ -212,7 +212,7 @@ class Application(Generic[Own]):
         )
 
     def settled(self, settings: Settings, probe: Probe) -> Settings:
-        """The settings with what is left to the application worked out from model and data."""
+        """Work out from model and data what the settings leave to the application."""
         return settings
 
     def lossy_links(self, settings: Settings) -> LossyLinks | None:
@@ -304,6 +304,6 @@ def numbered(prefix: str, count: int) -> tuple[str, ...]:
 
 
 def one_framework(settings: Settings, why: str) -> None:
-    """ConfigError, with the reason, where workers compute with several frameworks."""
+    """Raise ConfigError, with the reason, where workers compute with several frameworks."""
     if len(set(settings.frameworks)) > 1:
         raise ConfigError(f"{why} Choose one framework.")

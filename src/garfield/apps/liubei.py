@@ -229,7 +229,7 @@ class LiuBei(SeveralServers[LiuBeiSettings]):
         super().check(settings)
 
     def settled(self, settings: Settings, probe: Probe) -> Settings:
-        """With T, the steps between gathers, where it was not given."""
+        """Work out T, the steps between gathers, where it was not given."""
         if self.own_of(settings).gather_every:
             return settings
         adapter, batch = probe()
