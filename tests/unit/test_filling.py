@@ -6,7 +6,7 @@ import pytest
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.transport.contract import Holes, Key
 from garfield.transport.datagrams.filling import Filler
-from garfield.transport.datagrams.links import FILLS, Counts, LossyLinks
+from garfield.transport.datagrams.links import FILLS, LossyLinks, Repeats
 
 BLOCK = 100
 LENGTH = 950  # the last block is half as long
@@ -97,7 +97,7 @@ def test_the_share_that_is_lost_is_the_one_that_was_set(loss):
 
 
 def test_pulls_of_the_same_key_are_told_apart_and_only_the_last_key_is_remembered():
-    counts = Counts()
+    counts = Repeats()
     assert [counts.again("w", KEY) for _ in range(3)] == [0, 1, 2]
     assert counts.again("v", KEY) == 0
     assert counts.again("w", Key("model", 5)) == 0

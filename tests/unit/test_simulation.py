@@ -38,7 +38,7 @@ def test_turns_are_the_same_however_many_threads_there_are() -> None:
 
         def program(name: int) -> None:
             for part in range(3):
-                order.append((part, simulation.aside(lambda: name)))
+                order.append((part, simulation.work(lambda: name)))
 
         for name in range(5):
             simulation.spawn(lambda name=name: program(name))
@@ -51,7 +51,7 @@ def test_turns_are_the_same_however_many_threads_there_are() -> None:
 
 def test_others_have_their_turns_while_work_is_done() -> None:
     simulation, said = Simulation(2), []
-    simulation.spawn(lambda: said.append(simulation.aside(lambda: "worked")))
+    simulation.spawn(lambda: said.append(simulation.work(lambda: "worked")))
     simulation.spawn(lambda: said.append("turned"))
     simulation.run()
     assert said == ["turned", "worked"]
@@ -63,7 +63,7 @@ def test_work_that_fails_fails_the_run() -> None:
     def fail() -> None:
         raise GarfieldError("no gradient")
 
-    simulation.spawn(lambda: simulation.aside(fail))
+    simulation.spawn(lambda: simulation.work(fail))
     with pytest.raises(GarfieldError, match="no gradient"):
         simulation.run()
 

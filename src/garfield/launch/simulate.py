@@ -158,7 +158,7 @@ class _Work:
             loss = gradient()
             return loss, time.perf_counter() - started
 
-        loss, took_s = self._first(timed) if not self.count else self._simulation.aside(timed)
+        loss, took_s = self._first(timed) if not self.count else self._simulation.work(timed)
         self.total_s += took_s
         self.count += 1
         return loss
@@ -171,7 +171,7 @@ class _Work:
         before = torch.get_rng_state()
         done = work()
         if not torch.equal(before, torch.get_rng_state()):
-            self._simulation.in_turns()
+            self._simulation.work_in_turns()
         return done
 
 

@@ -18,7 +18,6 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -88,6 +87,7 @@ class CollectiveTransport:
         self.address = f"{backend}:{name}"
         self.bytes_sent = self.bytes_received = 0
         self._peers, self._backend = peers, backend
+        self._give_up_s = give_up_s
         self._timeout = timedelta(seconds=2 * give_up_s + 60)
         self._device = f"cuda:{self.rank}" if backend == "nccl" else "cpu"
         self._answerer: Answerer | None = None
@@ -217,17 +217,13 @@ class CollectiveTransport:
         self._out.put(answer.payload, step)
         try:
             self._sending = dist.gather(self._out.tensor[0], None, dst=0, async_op=True)
-            # only now: who dies before all of it has left must not be said to have sent it
-            self._sending.get_future().add_done_callback(lambda _: self._note_sent(step))
-        except RuntimeError:
+            # only then: who dies before all of it has left must not be said to have sent it
+            if self._completed(self._sending, time.monotonic() + self._give_up_s):
+                self._store.set(f"sent/{self.name}", str(step))
+        except (RuntimeError, _Broken):
             self._broken = True
         self.bytes_sent += 4 * len(answer.payload)
         self._owed = None
-
-    def _note_sent(self, step: int) -> None:
-        """Called from torch's own thread."""
-        with suppress(RuntimeError):  # the server, which keeps the store, is gone
-            self._store.set(f"sent/{self.name}", str(step))
 
     def _completed(self, work: Any, deadline: float) -> bool:
         """Whether a collective has ended. Waiting in vain leaves it as it was."""

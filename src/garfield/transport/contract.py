@@ -39,7 +39,7 @@ class VectorKind:
     name: str
     dtype: np.dtype[np.floating[Any]] = _FLOAT32
     kept_steps: int = 2
-    """Of how many steps an outbox keeps them: the present one, and what a slower peer may want."""
+    """How many steps an outbox keeps: the present one, and what a slower peer may want."""
     lossy: bool = False
     """Whether parts of them may be lost on the way, where links are lossy."""
 
@@ -98,7 +98,7 @@ class Key:
 
     @property
     def kept_steps(self) -> int:
-        """For how many steps what is published under it is kept."""
+        """How many steps an outbox keeps of its kind."""
         return kind_named(self.kind).kept_steps
 
 
@@ -172,7 +172,7 @@ class Replies:
 
 
 Until: TypeAlias = Callable[[Collection[str]], bool]
-"""Of the peers that have validly answered: are these enough?"""
+"""Says of the peers that have validly answered whether they are enough."""
 
 
 def first(count: int) -> Until:

@@ -162,7 +162,7 @@ class _FaultyPull:
 
 
 def _copied(replies: Replies) -> Replies:
-    """With rows that the next stage, a pull of the same kind, cannot write over."""
+    """The same with rows that the next stage, a pull of the same kind, cannot write over."""
     rows = tuple(row.copy() for row in replies.rows)
     for row in rows:
         row.flags.writeable = False

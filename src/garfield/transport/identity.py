@@ -50,7 +50,7 @@ class Credentials:
 
 
 def identity(name: str, role: str) -> Identity:
-    """Checked: both become part of a DNS name."""
+    """The identity of that name and role, both checked: they become part of a DNS name."""
     for what, label in (("name", name), ("role", role)):
         if not _LABEL.fullmatch(label):
             raise ConfigError(

@@ -92,8 +92,8 @@ class Simulation:
             if pool is not None:
                 pool.shutdown(cancel_futures=True)
 
-    def aside(self, work: Callable[[], T]) -> T:
-        """What `work` returns; the others have their turns while it is done."""
+    def work(self, work: Callable[[], T]) -> T:
+        """Do long work, and return its result; the others have their turns meanwhile."""
         me = getcurrent()
         if self._hub is None or me is self._hub:
             return work()
@@ -120,8 +120,8 @@ class Simulation:
             self._verdicts[place] = gone, verdict
         return verdict
 
-    def in_turns(self) -> None:
-        """From now on, work is done in its asker's turn, one after the other."""
+    def work_in_turns(self) -> None:
+        """Do work in its asker's turn from now on, one after the other."""
         self._pool = None
 
     def _advance(self) -> bool:

@@ -52,7 +52,7 @@ class Assembly:
         return f"sent {(~self.missing).sum()} of {len(self.missing)} datagrams"
 
     def add(self, at: int, body: bytes) -> bool:
-        """Was it one that was due?"""
+        """Take a block if it is due; whether it was."""
         if at >= len(self.missing) or not self.missing[at]:
             return False
         lo = at * self._bytes
@@ -80,7 +80,7 @@ class Transfer:
         """Datagrams that did not fit."""
 
     async def run(self, ended: asyncio.Future[object], deadline: float) -> None:
-        """Until all windows are closed, the loop's clock shows `deadline`, or the call ended."""
+        """Fetch until all windows are closed, the clock shows `deadline`, or the call ended."""
         self._loop.add_reader(self._socket, self._receive)
         try:
             self._ask()
@@ -129,7 +129,7 @@ class DatagramClient:
         self.dropped = 0
 
     def serves(self, attempt: Attempt) -> bool:
-        """Is what is asked for sent by datagrams?"""
+        """Whether what is asked for is sent by datagrams."""
         return self._links.between(self._name, attempt.peer, attempt.request.key.kind)
 
     async def fetch(self, call: Any, attempt: Attempt) -> Received:

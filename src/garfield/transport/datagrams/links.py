@@ -44,7 +44,7 @@ class LossyLinks:
             raise ConfigError(f"loss is a share within 0..1, below 1, got {self.loss}.")
 
     def between(self, asker: str, sender: str, kind: str) -> bool:
-        """Does what `sender` sends to `asker` travel by datagrams?"""
+        """Whether what `sender` sends to `asker` travels by datagrams."""
         if asker == sender or not kind_named(kind).lossy:
             return False
         if kind == MODEL.name:
@@ -63,19 +63,19 @@ class LossyLinks:
     def generator(
         self, use: str, link: tuple[str, str], key: Key, again: int = 0
     ) -> np.random.Generator:
-        """Of its own for each use, link and key."""
+        """A generator of its own for each use, link and key."""
         name = crc32(" ".join((use, *link, key.kind)).encode())
         return np.random.default_rng([self.seed, name, key.step, key.round, again])
 
 
-class Counts:
+class Repeats:
     """How often the same key went over each link before: of each link, the last key only."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, str], tuple[Key, int]] = {}
 
     def again(self, peer: str, key: Key) -> int:
-        """0 the first time."""
+        """Count a pull of that key; 0 the first time."""
         before, count = self._last.get((peer, key.kind), (key, -1))
         count = count + 1 if before == key else 0
         self._last[peer, key.kind] = key, count

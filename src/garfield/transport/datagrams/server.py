@@ -29,7 +29,7 @@ from urllib.parse import unquote
 from garfield.core.errors import ConfigError
 from garfield.core.types import Flags
 from garfield.transport.contract import Key
-from garfield.transport.datagrams.links import TRIES, Counts, LossyLinks
+from garfield.transport.datagrams.links import TRIES, LossyLinks, Repeats
 from garfield.transport.datagrams.packets import (
     HOST_BLOCK,
     ITEM,
@@ -77,7 +77,7 @@ class Session:
     block: int
     """Numbers in a block."""
     asker: Address | None
-    """From where requests may come; None for this host."""
+    """Where requests may come from; None for this host."""
     dropped: Flags
     """(TRIES, blocks) which of them to lose on purpose, by how often they were sent before."""
     newest: int = -1
@@ -114,7 +114,7 @@ class DatagramServer:
     def __init__(self, name: str, links: LossyLinks) -> None:
         self._name = name
         self._links = links
-        self._counts = Counts()
+        self._repeats = Repeats()
         self._sessions: dict[bytes, Session] = {}
         self._socket: socket.socket | None = None
         self._into = memoryview(bytearray(LARGEST))
@@ -123,7 +123,7 @@ class DatagramServer:
         """Requests that were not answered."""
 
     def open(self, listen: str) -> None:
-        """On the port that gRPC has, so that a firewall lets both in or none; any, for port 0."""
+        """Bind the port that gRPC has, so that a firewall lets both in or none; any, for port 0."""
         host, port = ("127.0.0.1", "0") if listen.startswith("unix:") else _split(listen)
         family, _, _, _, address = socket.getaddrinfo(
             host, int(port), type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
@@ -156,7 +156,7 @@ class DatagramServer:
         block = HOST_BLOCK if origin is None or origin.is_loopback else NET_BLOCK
         offer = Offer(os.urandom(SESSION), os.urandom(TICKET), self._socket.getsockname()[1], block)
         blocks = blocks_of(len(vector) // ITEM, block)
-        again = self._counts.again(asker, key)
+        again = self._repeats.again(asker, key)
         dropped = self._links.dropped((asker, self._name), key, blocks, again)
         seal = Seal(offer.session, offer.key)
         self._sessions[offer.session] = Session(seal, vector, block, origin, dropped)

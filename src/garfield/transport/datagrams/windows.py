@@ -29,7 +29,7 @@ _PATIENCE = 4.0
 
 
 def partition(blocks: int, most: int) -> Iterator[Window]:
-    """So many blocks in windows of at most so many: dealt evenly, so that none is a crumb."""
+    """Windows of at most `most` blocks, nearly equal in size, so that none is tiny."""
     first = 0
     for left in range(-(-blocks // most), 0, -1):
         size = -(-(blocks - first) // left)
@@ -74,7 +74,7 @@ class Windows:
     """The windows of one vector, and how each is doing."""
 
     left: list[Window]
-    """Not asked for yet, in order."""
+    """Windows that were not asked for yet, in order."""
     _open: list[_Open] = field(default_factory=list)
     _usual_s: float | None = None
 

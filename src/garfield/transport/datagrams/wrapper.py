@@ -24,7 +24,7 @@ from garfield.transport.contract import (
     WrappedTransport,
 )
 from garfield.transport.datagrams.filling import Filler
-from garfield.transport.datagrams.links import Counts, LossyLinks
+from garfield.transport.datagrams.links import LossyLinks, Repeats
 from garfield.transport.datagrams.packets import HOST_BLOCK, blocks_of, most_at_once, nothing_came
 from garfield.transport.datagrams.windows import missing_after
 
@@ -36,7 +36,7 @@ class LossyTransport(WrappedTransport):
         super().__init__(inner)
         self._links = links
         self._filler = Filler(inner.name, links)
-        self._counts = Counts()
+        self._repeats = Repeats()
 
     def pull(
         self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float
@@ -62,7 +62,7 @@ class LossyTransport(WrappedTransport):
 
     def _lost(self, peer: str, key: Key, length: int) -> Flags:
         """(blocks,) those of which nothing came, however often they were asked for."""
-        again, blocks = self._counts.again(peer, key), blocks_of(length, HOST_BLOCK)
+        again, blocks = self._repeats.again(peer, key), blocks_of(length, HOST_BLOCK)
         dropped = self._links.dropped((self.name, peer), key, blocks, again)
         return missing_after(dropped, most_at_once(HOST_BLOCK))
 

@@ -162,7 +162,7 @@ class GrpcClient:
     # -- channels -------------------------------------------------------------------
 
     async def _channel(self, attempt: Attempt) -> Any | None:
-        """To where the peer is now; None as long as nobody knows."""
+        """The channel to where the peer is now; None as long as nobody knows."""
         name = attempt.peer
         peer = self._peers.get(name)
         if peer is None:

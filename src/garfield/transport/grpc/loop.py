@@ -83,7 +83,7 @@ async def _finish(cleanup: Coroutine[Any, Any, None]) -> None:
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """As by default, but for one harmless noise of grpc.aio.
+    """Report as asyncio does, except for one harmless error of grpc.aio.
 
     All loops of a process share grpc's wake-up socket: when two wake for the same event, the
     second finds nothing to read.

@@ -26,7 +26,7 @@ CALLS = 16
 memory, as long as its asker does not read: gRPC lets nobody take a message back."""
 
 Identify = Callable[[Any], str | None]
-"""From a call's context to the asker's name; None for a stranger."""
+"""What finds the asker's name in a call's context; None for a stranger."""
 
 
 class Polls:
@@ -71,19 +71,19 @@ class Call:
         return str(self._context.peer())
 
     async def write(self, message: bytes) -> None:
-        """Until the asker has room for it."""
+        """Send a message, waiting until the asker has room for it."""
         self._writing = asyncio.ensure_future(self._context.write(message))
         self._writing.add_done_callback(_noticed)
         await asyncio.shield(self._writing)
 
     async def abort(self, code: Any, why: str) -> NoReturn:
-        """Once what is on its way has left; a status sent after it would only hide it from us."""
+        """End the call once what is on its way has left: a status sent after it would hide it."""
         await self.settle()
         await self._context.abort(code, why)
         raise AssertionError("abort raises")
 
     async def settle(self) -> None:
-        """Until nothing is on its way. An asker that has left cancels the call, silently."""
+        """Wait until nothing is on its way. An asker that has left cancels the call, silently."""
         if self._writing is not None:
             await asyncio.wait({self._writing})
             if self._writing.cancelled() or self._writing.exception() is not None:

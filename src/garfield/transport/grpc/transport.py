@@ -171,7 +171,7 @@ class GrpcTransport:
         return await self._client.ask(attempt)
 
     async def _ask_oneself(self, request: wire.Request) -> Received | Gone:
-        """As a peer would, but for the journey: a lie is told here too, and found out."""
+        """Ask as a peer would, but for the journey: a lie is told here too, and found out."""
         if self._polls is None:
             raise wire.WireError(Silence(Reason.UNREACHABLE, "serves nothing"))
         answer = await self._polls.settled(self.name, request.key)

@@ -59,7 +59,7 @@ class Status(IntEnum):
 
 
 class Flag(IntFlag):
-    """In a request: this will do as well as chunks. In a header: no chunks follow, but this."""
+    """What a request would take instead of chunks, and what follows a header instead of them."""
 
     NONE = 0
     DESCRIPTOR = 1

@@ -60,7 +60,7 @@ def kept(payload: Payload) -> Payload:
 
 
 def descriptor_of(payload: Payload) -> int | None:
-    """Of memory that `kept` made; None for any other."""
+    """The descriptor of memory that `kept` made; None for any other."""
     memory = getattr(payload.base, "obj", None)  # numpy holds it by a memoryview
     return memory.descriptor if isinstance(memory, Sealed) else None
 
