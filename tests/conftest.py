@@ -6,7 +6,12 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import hypothesis
 import pytest
+
+# how long an example takes says how busy the machine is; examples are the same in every run
+hypothesis.settings.register_profile("garfield", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("garfield")
 
 
 @pytest.fixture(autouse=True)

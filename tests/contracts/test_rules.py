@@ -71,7 +71,7 @@ def test_a_chain_is_the_rule_on_what_the_stage_makes(stage, name):
                elements=st.integers(-4, 4).map(float)),
     st.data(),
 )  # fmt: skip
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_coordinate_wise_rules_are_exact_on_ties(rows, data):
     f = data.draw(st.integers(0, (len(rows) - 1) // 2))
     for name in ("median", "trimmed-mean", "meamed"):
@@ -80,7 +80,7 @@ def test_coordinate_wise_rules_are_exact_on_ties(rows, data):
 
 
 @given(st.integers(3, 9), st.integers(1, 40), st.integers(0, 2**32 - 1), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_mda_keeps_a_set_of_the_smallest_diameter(n, d, seed, data):
     f = data.draw(st.integers(0, (n - 1) // 2))
     rows = np.random.default_rng(seed).integers(-3, 4, (n, d)).astype(np.float64)

@@ -71,6 +71,12 @@ def test_a_number_that_is_not_whole_is_refused_where_a_whole_one_is_meant(run):
         assert "must be a whole number, got '3.5'" in refused.stderr
 
 
+def test_of_a_flag_that_is_given_twice_the_last_counts(run):
+    words = ("advise", "--n", 3, "--n", 15, "--f", 3, "--d", 100, "--json")
+    assert _json(run(*words))["n"] == 15
+    assert "multi-krum needs n >= 9" in run("train", "--f-workers", 1, "--f-workers", 3).stderr
+
+
 def test_an_interrupted_command_exits_with_130(run, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -92,6 +98,7 @@ def test_version(run):
         (["resilience", "--picture", "x.bmp"], ".png, .svg or .pdf"),
         (["advise", "--n", 3, "--f", 3, "--d", 10], "0 <= f < n"),
         (["--load", "nowhere.py", "rules"], "nowhere.py is none"),
+        (["--load"], "--load needs a file"),
     ],
 )
 def test_errors_are_one_line_on_stderr_and_exit_code_2(run, words, message):

@@ -40,6 +40,80 @@ def test_settings_survive_the_way_through_a_file(tmp_path):
     assert from_toml(read_toml(path)) == settings
 
 
+BEFORE_GROUPS = """
+lossy-workers = 0
+loss = 0.0
+fill = "random"
+lossy-models = false
+code = "repetition"
+redundancy = 3
+gather-every = 0
+gradient-quorum = 0
+model-quorum = 0
+app = "draco"
+model = "mnist_cnn"
+framework = "torch"
+data = "fashion-small"
+# data-dir is not set
+workers = 10
+servers = 1
+byzantine-workers = 0
+byzantine-servers = 0
+# f-workers is not set
+# f-servers is not set
+gar = "multi-krum"
+model-gar = "median"
+worker-attack = "none"
+server-attack = "none"
+steps = 200
+batch = 32
+learning-rate = 0.05
+learning-rate-decay = 0.0
+momentum = 0.0
+weight-decay = 0.0
+partition = "iid"
+contractions = 0
+asynchronous = false
+evaluate-every = 20
+test-images = 0
+checkpoint-every = 0
+timeout-s = 10.0
+give-up-s = 60.0
+seed = 0
+simulate = false
+exclude = "worker-8"
+transport = "grpc"
+"""
+
+
+def test_the_file_of_a_run_from_before_there_were_groups_is_read(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text(BEFORE_GROUPS)
+    expected = {"app": "draco", "workers": 10, "redundancy": 3, "exclude": ["worker-8"]}
+    assert from_toml(read_toml(path)) == Settings.of(**expected, momentum=0.0)
+    assert from_toml(read_toml(path)).check().own.redundancy == 3
+
+
+def test_groups_may_be_tables(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text("steps = 1\n[nodes]\nworkers = 4\n[learning]\nlearning-rate = 1\n")
+    assert from_toml(read_toml(path)) == Settings.of(steps=1, workers=4, learning_rate=1.0)
+    path.write_text("[nodes]\nwokers = 4\n")
+    done = garfield("train", "--config", path, "--out", tmp_path / "x")
+    assert done.exit_code == 2
+    assert "nodes.wokers is not a setting. Did you mean nodes.workers?" in done.stderr
+
+
+def test_a_file_may_leave_the_application_to_the_flags(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text("redundancy = 3\n")
+    words = (*TINY, "--config", path, "--steps", 1, "--out", tmp_path / "x")
+    assert "ssmw does not use redundancy" in garfield("train", *words).stderr
+    done = garfield("train", *words, "--app", "draco", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["redundancy"] == 3
+
+
 def test_flags_win_over_the_file(tmp_path):
     path = tmp_path / "c.toml"
     path.write_text('steps = 9\nbatch = 8\nworker-attack = "reverse"\n')

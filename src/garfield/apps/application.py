@@ -38,7 +38,7 @@ from garfield.core.config import values_of
 from garfield.core.errors import ConfigError
 from garfield.core.registry import Registry
 from garfield.gars import Explained, Rule, parse
-from garfield.nodes.server import Rows, Server, ServerArguments
+from garfield.nodes.server import ReceivedRows, Server, ServerArguments
 from garfield.nodes.worker import Worker, WorkerArguments
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class NoSettings:
-    """What an application has that needs no settings of its own."""
+    """The own settings of an application that needs none."""
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Run(Generic[Own]):
     """Who was trusted with the last gradient."""
     aggregation_s: float = field(default=0.0, init=False)
 
-    def join_gradients(self, gradients: Rows, mask: Any = None) -> Any:
+    def join_gradients(self, gradients: ReceivedRows, mask: Any = None) -> Any:
         """The workers' gradients, by the run's rule; `mask` is true where a value arrived."""
         started = time.perf_counter()
         found = self.gar(gradients, self.numbers.f_w, mask=mask, explain=True)
@@ -112,7 +112,7 @@ class Run(Generic[Own]):
         self.explained = replace(found, vector=_NOTHING)  # the vector itself would live on for long
         return found.vector
 
-    def join_models(self, models: Rows) -> Any:
+    def join_models(self, models: ReceivedRows) -> Any:
         """The servers' models, by the run's rule for models."""
         started = time.perf_counter()
         model = self.model_gar(gradients=models, f=self.numbers.f_ps)
@@ -212,7 +212,7 @@ class Application(Generic[Own]):
         )
 
     def settled(self, settings: Settings, probe: Probe) -> Settings:
-        """The settings with what is left to the application worked out from model and data."""
+        """Work out from model and data what the settings leave to the application."""
         return settings
 
     def lossy_links(self, settings: Settings) -> LossyLinks | None:
@@ -304,6 +304,6 @@ def numbered(prefix: str, count: int) -> tuple[str, ...]:
 
 
 def one_framework(settings: Settings, why: str) -> None:
-    """ConfigError, with the reason, where workers compute with several frameworks."""
+    """Raise ConfigError, with the reason, where workers compute with several frameworks."""
     if len(set(settings.frameworks)) > 1:
         raise ConfigError(f"{why} Choose one framework.")

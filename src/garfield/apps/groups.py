@@ -19,13 +19,13 @@ class Learning:
     batch: int = 32
     """Samples a worker computes a gradient on."""
     learning_rate: float = 0.05
-    """At the servers."""
+    """How far the servers go along a gradient."""
     learning_rate_decay: float = 0.0
-    """The rate at step t is learning_rate / (1 + learning_rate_decay · t)."""
+    """How fast that falls: at step t it is learning_rate / (1 + learning_rate_decay · t)."""
     momentum: float = 0.9
-    """At the workers; their velocities are what they send."""
+    """The workers' momentum; their velocities are what they send."""
     weight_decay: float = 0.0
-    """At the servers."""
+    """The servers' weight decay."""
 
     def rate(self, step: int) -> float:
         """The learning rate of that step."""
@@ -101,7 +101,7 @@ class Rounds:
 
     @property
     def waits(self) -> Waits:
-        """As nodes are told."""
+        """The time-outs, as nodes are given them."""
         return Waits(self.timeout_s, self.give_up_s)
 
 

@@ -61,11 +61,12 @@ class Settings:
 
     @classmethod
     def of(cls, **values: Any) -> Settings:
-        """Settings by their flat names; the application's own defaults for what is not given."""
+        """Make settings of flat names; what is not given has its application's default."""
         return cls().updated(**values)
 
     @property
     def application(self) -> Application[Any]:
+        """The application by that name."""
         return APPLICATIONS[self.app]
 
     @property
@@ -80,6 +81,7 @@ class Settings:
 
     @property
     def frameworks(self) -> tuple[str, ...]:
+        """What computes, one or two of them."""
         return tuple(part.strip() for part in self.nodes.framework.split(","))
 
     def framework_of(self, name: str) -> str:
@@ -100,6 +102,7 @@ class Settings:
 
     @property
     def model_rule(self) -> Rule:
+        """What joins models."""
         return parse(self.aggregation.model_gar)
 
     @property
@@ -114,12 +117,12 @@ class Settings:
 
     @property
     def all_workers(self) -> tuple[str, ...]:
-        """The excluded included, whose data stay theirs. Sorted by name is sorted by number."""
+        """Names of the workers, the excluded included, whose data stay theirs."""
         return self.application.worker_names(self)
 
     @property
     def all_servers(self) -> tuple[str, ...]:
-        """The excluded included."""
+        """Names of the servers, the excluded included."""
         return self.application.server_names(self)
 
     def _present(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -127,15 +130,17 @@ class Settings:
 
     @property
     def worker_names(self) -> tuple[str, ...]:
+        """Names of the workers that take part."""
         return self._present(self.all_workers)
 
     @property
     def server_names(self) -> tuple[str, ...]:
+        """Names of the servers that take part."""
         return self._present(self.all_servers)
 
     @property
     def liars(self) -> tuple[str, ...]:
-        """The last of each kind lie; the first of each is always honest."""
+        """Names of those who lie: the last of each kind, never the first."""
         workers, servers = self.all_workers, self.all_servers
         lying = workers[len(workers) - self.faults.byzantine_workers :]
         lying += servers[len(servers) - self.faults.byzantine_servers :]
@@ -143,7 +148,7 @@ class Settings:
 
     @property
     def honest_servers(self) -> tuple[str, ...]:
-        """The first of them evaluates, and tells how the run goes."""
+        """Names of the servers that do not lie; the first evaluates, and tells how the run goes."""
         return tuple(name for name in self.server_names if name not in self.liars)
 
     def check(self) -> Settings:
@@ -161,7 +166,7 @@ class Settings:
         return self
 
     def updated(self, **changes: Any) -> Settings:
-        """With some settings changed; a misspelt one is refused with the nearest name.
+        """Return settings with some changed; a misspelt one is refused with the nearest name.
 
         With another application come the defaults of its own, for what is not given.
         """
@@ -182,7 +187,7 @@ class Settings:
         return replace(made(Settings, values), own_values=in_order)
 
     def _refuse_unused(self) -> None:
-        """ConfigError for a setting that is given, and that only other applications have."""
+        """Raise ConfigError for a setting that is given and that only others have."""
         own, owned = named(settings_of(self.application.own)), settings_of_applications()
         for name, value in self.own_values:
             if name not in own and all(setting.default != value for setting in owned[name]):

@@ -13,7 +13,7 @@ from cyclopts.help import DefaultFormatter
 from garfield.cli.exit_codes import DONE, INTERRUPTED, REFUSED
 from garfield.cli.help_columns import columns
 from garfield.cli.shared import print_error
-from garfield.core.errors import GarfieldError, UnknownName
+from garfield.core.errors import ConfigError, GarfieldError, UnknownName
 
 _OPTIONS = Group("Options", sort_key=-1)
 
@@ -94,7 +94,7 @@ def _load_files(words: list[str]) -> list[str]:
     while words and words[0].partition("=")[0] == "--load":
         _, given, path = words.pop(0).partition("=")
         if not given and not words:
-            break
+            raise ConfigError("--load needs a file, as in: garfield --load mine.py train.")
         from garfield.launch.user_files import load
 
         load(Path(path if given else words.pop(0)))
@@ -111,7 +111,7 @@ def _command_line(wanted: str) -> App:
         "installed, 130 interrupted.",
         help_format="plaintext",
         help_formatter=DefaultFormatter(column_specs=columns),
-        default_parameter=Parameter(negative=()),
+        default_parameter=Parameter(negative=(), allow_repeating=True),  # the last one counts
         group_parameters=_OPTIONS,
         exit_on_error=False,
         print_error=False,
@@ -130,9 +130,10 @@ def _command_line(wanted: str) -> App:
                 "there are then known by name. May be given several times, before the command.",
             ),
         ] = None,
-    ) -> None:
+    ) -> int:
         """Robust distributed learning: training that survives machines that lie, crash or stall."""
         line.help_print([])
+        return REFUSED  # no command was given
 
     line["--help"].group = line["--version"].group = _OPTIONS
     for place, (name, (target, about)) in enumerate(COMMANDS.items()):

@@ -41,7 +41,8 @@ def node(
     threads: Annotated[
         WholeNumber | None,
         Parameter(
-            help="For computing. (all cores of the machine)", validator=validators.Number(gte=1)
+            help="Threads that compute. (all cores of the machine)",
+            validator=validators.Number(gte=1),
         ),
     ] = None,
 ) -> int:

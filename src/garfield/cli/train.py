@@ -47,7 +47,7 @@ def train(
     threads: Annotated[
         WholeNumber | None,
         Parameter(
-            help="Of each process; more than one pays for large models. "
+            help="Threads of each process; more than one pays for large models. "
             "(1; all cores with --simulate)",
             validator=validators.Number(gte=1),
         ),
@@ -81,14 +81,14 @@ def train(
 
 
 def default_directory(what: str) -> Path:
-    """Named after now, to the second."""
+    """A directory named after now, to the second."""
     from datetime import datetime
 
     return Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{what}"
 
 
 def display_of(settings: Settings, title: str | None = None) -> LiveDisplay:
-    """On standard error, so that standard output holds results only."""
+    """What shows a run on standard error: standard output holds results only."""
     import time
 
     from rich.console import Console
@@ -123,7 +123,7 @@ def show(result: RunResult, path: Path, as_json: bool) -> int:
 
 
 def _base(config: Path | None, resume: Path | None) -> Settings:
-    """Defaults, then what a file says: of the run that is resumed, or the one given."""
+    """The settings of the run that is resumed, or of the file given, or the defaults."""
     from garfield.apps.settings import Settings
     from garfield.core.errors import ConfigError
     from garfield.runs.run_directory import RunDirectory

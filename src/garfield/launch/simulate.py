@@ -91,7 +91,7 @@ class _Simulated:
         """Pass an event on with the sums of all nodes, as they are one process here."""
         computing = {"computed": self._work.count, "compute_s": self._work.total_s}
         received = sum(transport.bytes_received for transport in self.transports.values())
-        told = all_of([worker.tells() for worker in self.workers])
+        told = all_of([worker.event_fields() for worker in self.workers])
         traffic = {"bytes_sent": received, "bytes_received": received}
         self.sink({**event, **computing, **traffic, **told})
 
