@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 
 import benchmarks
+from garfield import kernels
 from garfield.core.errors import GarfieldError
 from garfield.core.files import write_json
 
@@ -81,6 +82,7 @@ def _machine() -> dict[str, Any]:
         "when": time.strftime("%Y-%m-%d %H:%M:%S%z"),
         "cores": len(os.sched_getaffinity(0)),
         "cpu": _cpu(),
+        "isa": kernels.isa(),
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
         "versions": {name: metadata.version(name) for name in packages},

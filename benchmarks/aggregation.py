@@ -3,6 +3,7 @@
 The mean and all rules take turns on the same rows (see timing.py); a ratio is
 the rule's fastest call over the mean's fastest. ByzFL's ratio is taken the same
 way in its own process, right after, and "times faster" divides the two ratios.
+GARFIELD_ISA=sse2, say, measures the kernels of a narrower instruction set.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class RobustHook:
         """`rows` (n, d) is where gradients are gathered; `group` the ranks they come from."""
         self.rule, self.f, self.group = rule, f, group
         self.last: Explained | None = None
-        """Of the last step: trusted, left_out and set_aside are ranks."""
+        """Explains the last step: trusted, left_out and set_aside are ranks."""
         self._rows = rows
         self._draws = rule.draws
         self._sent: list[_Sent] = []
@@ -98,7 +98,7 @@ class RobustHook:
         self._sent = []
 
     def _common_seed(self) -> int:
-        """From a number of every rank's: known to nobody before all rows have been sent."""
+        """A seed of a number from every rank: known to nobody before all rows have been sent."""
         mine = torch.tensor([secrets.randbits(SEED_BITS)], device=self._rows.device)
         everybody = [torch.empty_like(mine) for _ in self._rows]
         dist.all_gather(everybody, mine, group=self.group)

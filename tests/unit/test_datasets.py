@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from garfield.core.errors import ConfigError, InputError, UnknownName
-from garfield.data import DATASETS, Dataset, Source, digits, fashion_small, load
+from garfield.data import DATASETS, Dataset, DatasetEntry, digits, fashion_small, load
 from garfield.data.download import fetch
-from garfield.data.sources import DOWNLOADS, Download, Piece
+from garfield.data.published import DOWNLOADS, Download, PublishedFile
 from garfield.data.stored import data_directory
 from tools.make_digits import split_digits
 
@@ -218,7 +218,7 @@ class TestSetsInADirectory:
             assert root == tmp_path
             return fashion_small()
 
-        DATASETS.add("mine", Source("mine", "my images", (1, 28, 28), read))
+        DATASETS.add("mine", DatasetEntry("mine", "my images", (1, 28, 28), read))
         try:
             assert len(load("mine", tmp_path).x_test) == 500
         finally:
@@ -353,7 +353,7 @@ def site(monkeypatch):
 
 
 def piece(path, content):
-    return Piece(path, len(content), hashlib.sha256(content).hexdigest())
+    return PublishedFile(path, len(content), hashlib.sha256(content).hexdigest())
 
 
 def publish_mnist(site):
@@ -507,7 +507,7 @@ class TestFetching:
         assert sorted(DOWNLOADS) == sorted(stored)
         for download in (each for downloads in DOWNLOADS.values() for each in downloads):
             assert all(url.startswith("https://") for url in download.urls)
-            for each in (download.file, *download.pieces):
+            for each in (download.file, *download.files):
                 assert len(bytes.fromhex(each.sha256)) == 32
                 assert each.size > 4000
 

@@ -1,1 +1,1 @@
-"""Between a framework's model and one flat float32 vector."""
+"""Adapters: a framework's model, and one flat float32 vector."""

@@ -16,11 +16,11 @@ import numpy as np
 
 from garfield.adapters.contract import SGD, Batch, FlatVector
 from garfield.adapters.tensorflow_layout import (
-    Layout,
+    AxisOrder,
     Part,
     as_it_is,
     by_rank,
-    homes,
+    fresh_memory,
     keras_layouts,
     parts,
 )
@@ -106,7 +106,7 @@ class TensorFlowAdapter:
 
     @staticmethod
     def _assign(laid: Sequence[Part], variables: Sequence[Any], values: FlatVector) -> None:
-        for part, variable, home in zip(laid, variables, homes(laid), strict=True):
+        for part, variable, home in zip(laid, variables, fresh_memory(laid), strict=True):
             part.unpack(values, home)
             # the variable takes the memory over, without a copy; Keras' own way of saying it
             # takes five times as long
@@ -132,7 +132,7 @@ class TensorFlowAdapter:
         if self.scheduler is not None:
             self.optimizer.learning_rate = float(self.scheduler(self._steps))
         given = []
-        for part, home in zip(self._laid, homes(self._laid), strict=True):
+        for part, home in zip(self._laid, fresh_memory(self._laid), strict=True):
             part.unpack(gradient, home)
             given.append(_given(home, part))
         if not getattr(self.optimizer, "built", True):
@@ -222,9 +222,9 @@ class TensorFlowAdapter:
 
 
 def _named(
-    variables: Sequence[Any], layouts: Mapping[int, Layout] | None
-) -> list[tuple[str, Layout]]:
-    """Without layouts of a Keras model, ranks are all that is known."""
+    variables: Sequence[Any], layouts: Mapping[int, AxisOrder] | None
+) -> list[tuple[str, AxisOrder]]:
+    """Each variable's name and order of axes; by its rank alone in a model that is not Keras'."""
     found = []
     for variable in variables:
         shape = tuple(variable.shape)

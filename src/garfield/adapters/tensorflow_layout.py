@@ -1,4 +1,4 @@
-"""Where each TensorFlow variable lies in a flat vector, and in which order.
+"""The place of each TensorFlow variable in a flat vector, and the order of its axes there.
 
 The canonical layout is PyTorch's, so that both frameworks can train one model.
 Kernels are kept differently, and one copy takes them across, either way:
@@ -37,7 +37,7 @@ _ELEMENTWISE = ("Activation", "Dropout", "ReLU", "LeakyReLU", "ELU", "PReLU", "I
 
 
 @dataclass(frozen=True)
-class Layout:
+class AxisOrder:
     """How one variable is stored, and in which order of axes it travels."""
 
     shape: Shape
@@ -56,7 +56,7 @@ class Part:
 
     name: str
     start: int
-    layout: Layout
+    layout: AxisOrder
 
     @property
     def size(self) -> int:
@@ -74,12 +74,12 @@ class Part:
         copy_turned(self._place(vector), back, values.reshape(self.layout.apart))
 
     def _place(self, vector: FlatVector) -> FlatVector:
-        """Where it travels, its axes in that order."""
+        """Its part of the vector, shaped by the axes in the order in which they travel."""
         travelling = tuple(self.layout.apart[axis] for axis in self.layout.order)
         return vector[self.start : self.start + self.size].reshape(travelling)
 
 
-def parts(named: Iterable[tuple[str, Layout]], start: int = 0) -> list[Part]:
+def parts(named: Iterable[tuple[str, AxisOrder]], start: int = 0) -> list[Part]:
     """One after the other, from `start` on."""
     found = []
     for name, layout in named:
@@ -88,7 +88,7 @@ def parts(named: Iterable[tuple[str, Layout]], start: int = 0) -> list[Part]:
     return found
 
 
-def homes(laid: Iterable[Part]) -> list[FlatVector]:
+def fresh_memory(laid: Iterable[Part]) -> list[FlatVector]:
     """Fresh memory for each part, aligned as TensorFlow wants it, out of one piece."""
     sizes = [part.size for part in laid]
     line = aligned.LINE // 4
@@ -97,19 +97,19 @@ def homes(laid: Iterable[Part]) -> list[FlatVector]:
     return [flat[at : at + size] for at, size in zip(places, sizes, strict=False)]
 
 
-def by_rank(shape: Shape) -> Layout:
-    """Of a variable of which nothing but the shape is known."""
+def by_rank(shape: Shape) -> AxisOrder:
+    """The order for a variable of which nothing but the shape is known."""
     if len(shape) == 2:
         return _reversed_ends(shape)
     return _convolution(shape) if 3 <= len(shape) <= 5 else as_it_is(shape)
 
 
-def as_it_is(shape: Shape) -> Layout:
-    return Layout(shape, shape, tuple(range(len(shape))), shape)
+def as_it_is(shape: Shape) -> AxisOrder:
+    return AxisOrder(shape, shape, tuple(range(len(shape))), shape)
 
 
-def keras_layouts(model: Any) -> dict[int, Layout]:
-    """Of every variable that travels in another order than it is stored; by id."""
+def keras_layouts(model: Any) -> dict[int, AxisOrder]:
+    """The orders of all variables that travel in another one than they are stored in, by id."""
     found = {}
     for layer in model._flatten_layers():
         kind = _kind(layer)
@@ -127,29 +127,29 @@ def _kind(layer: Any) -> str | None:
     return next((name for name in names if name in known), None)
 
 
-def _of_kernel(kind: str, shape: Shape, layer: Any) -> Layout:
+def _of_kernel(kind: str, shape: Shape, layer: Any) -> AxisOrder:
     if kind == "Dense":
         image = _flattened(layer)
         if image is None or prod(image) != shape[0]:
             return _reversed_ends(shape)
         apart = (*image, shape[1])
-        return Layout(shape, apart, _convolution(apart).order, (shape[1], shape[0]))
+        return AxisOrder(shape, apart, _convolution(apart).order, (shape[1], shape[0]))
     if kind in _DEPTHWISE:
         *space, inputs, times = shape
         axes = (len(space), len(space) + 1, *range(len(space)))
-        return Layout(shape, shape, axes, (inputs * times, 1, *space))
+        return AxisOrder(shape, shape, axes, (inputs * times, 1, *space))
     return _convolution(shape)
 
 
-def _convolution(shape: Shape) -> Layout:
+def _convolution(shape: Shape) -> AxisOrder:
     """(space…, i, o) travels as (o, i, space…)."""
     last = len(shape) - 1
     order = (last, last - 1, *range(last - 1))
-    return Layout(shape, shape, order, tuple(shape[axis] for axis in order))
+    return AxisOrder(shape, shape, order, tuple(shape[axis] for axis in order))
 
 
-def _reversed_ends(shape: Shape) -> Layout:
-    return Layout(shape, shape, (1, 0), (shape[1], shape[0]))
+def _reversed_ends(shape: Shape) -> AxisOrder:
+    return AxisOrder(shape, shape, (1, 0), (shape[1], shape[0]))
 
 
 def _flattened(dense: Any) -> Shape | None:

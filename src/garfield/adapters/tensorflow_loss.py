@@ -16,11 +16,11 @@ tf = tensorflow()
 Loss = Callable[[Any, Any], Any] | str
 """Keras': a name, an object, or a function of (targets, outputs)."""
 
-Weighed = Callable[[Any, Any, Any], Any]
+BatchLoss = Callable[[Any, Any, Any], Any]
 """(inputs, targets, outputs) to a scalar."""
 
 
-def loss_of(model: Any, loss: Loss | None) -> Weighed:
+def loss_of(model: Any, loss: Loss | None) -> BatchLoss:
     """One number for a batch, the model's own penalties included."""
     if loss is None and getattr(model, "compiled", False) and model.loss is not None:
         return lambda x, y, outputs: model.compute_loss(x=x, y=y, y_pred=outputs)
@@ -30,12 +30,12 @@ def loss_of(model: Any, loss: Loss | None) -> Weighed:
     else:
         chosen = tf.keras.losses.get(loss)
 
-    def weighed(x: Any, y: Any, outputs: Any) -> Any:
+    def batch_loss(x: Any, y: Any, outputs: Any) -> Any:
         total = tf.reduce_mean(chosen(y, outputs))
         penalties = getattr(model, "losses", None)
         return total + tf.add_n(penalties) if penalties else total
 
-    return weighed
+    return batch_loss
 
 
 def _ends_in_softmax(model: Any) -> bool:

@@ -38,7 +38,7 @@ from garfield.core.config import values_of
 from garfield.core.errors import ConfigError
 from garfield.core.registry import Registry
 from garfield.gars import Explained, Rule, parse
-from garfield.nodes.server import Rows, Server, ServerArguments
+from garfield.nodes.server import ReceivedRows, Server, ServerArguments
 from garfield.nodes.worker import Worker, WorkerArguments
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Run(Generic[Own]):
     """Who was trusted with the last gradient."""
     aggregation_s: float = field(default=0.0, init=False)
 
-    def join_gradients(self, gradients: Rows, mask: Any = None) -> Any:
+    def join_gradients(self, gradients: ReceivedRows, mask: Any = None) -> Any:
         """The workers' gradients, by the run's rule; `mask` is true where a value arrived."""
         started = time.perf_counter()
         found = self.gar(gradients, self.numbers.f_w, mask=mask, explain=True)
@@ -112,7 +112,7 @@ class Run(Generic[Own]):
         self.explained = replace(found, vector=_NOTHING)  # the vector itself would live on for long
         return found.vector
 
-    def join_models(self, models: Rows) -> Any:
+    def join_models(self, models: ReceivedRows) -> Any:
         """The servers' models, by the run's rule for models."""
         started = time.perf_counter()
         model = self.model_gar(gradients=models, f=self.numbers.f_ps)

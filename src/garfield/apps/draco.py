@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from garfield.adapters.contract import Adapter
-from garfield.adapters.feeding import Batches
+from garfield.adapters.user_data import BatchesByStep
 from garfield.apps.application import Application, Numbers, Run, application, one_framework
 from garfield.apps.groups import Aggregation
 from garfield.coding import Code, Decoded, make_code
@@ -84,7 +84,7 @@ class DracoWorker(Worker):
     def __init__(
         self,
         model: Any,
-        data: Sequence[Batches],
+        data: Sequence[BatchesByStep],
         *,
         place: int,
         code: Code,

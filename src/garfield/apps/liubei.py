@@ -98,7 +98,7 @@ class ScatteredWorker(Worker):
         """How many of them were refused."""
         self._scattering = scattering
         self._coefficients = Coefficients(n_ps=len(self.servers), f_ps=self.f_ps)
-        self._hopes = {server: Patience((server,)) for server in self.servers}
+        self._patience_with = {server: Patience((server,)) for server in self.servers}
         self._before: _Taken | None = None
         self._chosen = self._judged = self._gradient[:0]
         self._judged_at = -1
@@ -126,7 +126,7 @@ class ScatteredWorker(Worker):
             self._moved = self._step_length()
         return mine
 
-    def tells(self) -> dict[str, Any]:
+    def event_fields(self) -> dict[str, Any]:
         counts = {name: [self.tested[name], self.rejected[name]] for name in sorted(self.tested)}
         return {"filters": counts} if counts else {}
 
@@ -150,7 +150,7 @@ class ScatteredWorker(Worker):
         key, length = Key("model", self.step), len(self._gradient)
         found = self.gather(self.servers, key, length=length, quorum=self.q_ps, f=self.f_ps)
         for name, row in zip(found.names, found.rows, strict=True):
-            self._hopes[name].note([name] if row is not None else [])
+            self._patience_with[name].note([name] if row is not None else [])
         self._gathered_at = self.step
         return np.concatenate(self.join(found.rows))
 
@@ -183,14 +183,14 @@ class ScatteredWorker(Worker):
         started, wait_s = self.clock(), self.waits.timeout_s
         found = self.transport.pull([server], key, length=length, until=first(1), timeout_s=wait_s)
         self.account.note(found.silent, self.clock() - started)
-        self._hopes[server].note(found.names)
+        self._patience_with[server].note(found.names)
         return found.rows[0] if found.rows else None
 
     def _order(self) -> Sequence[str]:
         """In which servers are asked at this step; those that keep silent are left out."""
         seed = (self._scattering.seed, crc32(self.name.encode()), self.step)
         order = np.random.default_rng(seed).permutation(len(self.servers))
-        return [self.servers[i] for i in order if self._hopes[self.servers[i]].awaited()]
+        return [self.servers[i] for i in order if self._patience_with[self.servers[i]].awaited()]
 
     def _growth(self) -> float:
         assert self._before is not None

@@ -40,7 +40,7 @@ class Attack:
     """What overflows is sent as the largest finite number: infinite rows are set aside, and a
     liar wants to be heard."""
     relabel: Callable[[Any, int], Any] | None
-    """For a lie told in the training data: (labels, classes) to labels."""
+    """The lie of one that lies in the training data: (labels, classes) to labels."""
     params: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -49,7 +49,7 @@ class Attack:
 
     @property
     def kind(self) -> Literal["vector", "data"]:
-        """Where it lies: in the vector it sends, or in the data it learns from."""
+        """The place of the lie: the vector that is sent, or the data that is learnt from."""
         return "vector" if self.relabel is None else "data"
 
     def bind(self, **params: Any) -> Attack:

@@ -11,7 +11,7 @@ The attacker knows all honest rows. Xie, Koyejo and Gupta, UAI 2019.
 """
 
 from garfield.attacks.attack import attack
-from garfield.attacks.crowd import crowd, mean_of
+from garfield.attacks.honest_rows import learnable_rows, mean_of
 from garfield.attacks.strength import range_makes_sense, strongest
 from garfield.attacks.view import View
 from garfield.core.errors import ConfigError
@@ -31,7 +31,7 @@ def _backwards(epsilon: float) -> None:
     unanimous=True,
 )
 def fall_of_empires(view: View, *, epsilon: float = 0.1) -> Floats:
-    return -epsilon * mean_of(crowd(view))
+    return -epsilon * mean_of(learnable_rows(view))
 
 
 @attack(
@@ -44,5 +44,5 @@ def fall_of_empires(view: View, *, epsilon: float = 0.1) -> Floats:
 def optimal_fall_of_empires(
     view: View, *, least: float = 0.05, most: float = 20.0, trials: int = 60
 ) -> Floats:
-    mean = mean_of(crowd(view))
+    mean = mean_of(learnable_rows(view))
     return strongest(view, mean, lambda epsilon: -epsilon * mean, least, most, trials)

@@ -17,7 +17,7 @@ from numbers import Real
 from statistics import NormalDist
 
 from garfield.attacks.attack import attack
-from garfield.attacks.crowd import crowd, mean_and_std
+from garfield.attacks.honest_rows import learnable_rows, mean_and_std
 from garfield.attacks.strength import range_makes_sense, strongest
 from garfield.attacks.view import View
 from garfield.core.errors import ConfigError
@@ -47,7 +47,7 @@ def _one_side_and_range(sign: int, least: float, most: float, trials: int) -> No
 
 @attack("little-is-enough", knows="all", limits=_one_side, unanimous=True)
 def little_is_enough(view: View, *, z: float | None = None, sign: int = 1) -> Floats:
-    mean, std = mean_and_std(crowd(view))
+    mean, std = mean_and_std(learnable_rows(view))
     return mean + sign * (z_max(view.n, view.f) if z is None else z) * std
 
 
@@ -55,5 +55,5 @@ def little_is_enough(view: View, *, z: float | None = None, sign: int = 1) -> Fl
 def optimal_little_is_enough(
     view: View, *, sign: int = 1, least: float = 0.05, most: float = 20.0, trials: int = 60
 ) -> Floats:
-    mean, std = mean_and_std(crowd(view))
+    mean, std = mean_and_std(learnable_rows(view))
     return strongest(view, mean, lambda z: mean + sign * z * std, least, most, trials)

@@ -19,7 +19,7 @@ from numbers import Integral
 import numpy as np
 
 from garfield.attacks.attack import attack
-from garfield.attacks.crowd import crowd, sq_dists
+from garfield.attacks.honest_rows import learnable_rows, sq_dists
 from garfield.attacks.view import View
 from garfield.core.errors import ConfigError
 from garfield.core.types import Floats, Vector
@@ -42,7 +42,7 @@ def _a_position(victim: int | None) -> None:
 @attack("mimic", knows="all", limits=_a_position, unanimous=True)
 def mimic(view: View, *, victim: int | None = None) -> Vector:
     if victim is None:
-        rows = crowd(view)
+        rows = learnable_rows(view)
         return rows[farthest_out(rows)]
     assert view.honest is not None  # Attack.__call__ refuses such a view
     if victim >= len(view.honest):

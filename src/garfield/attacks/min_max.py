@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from garfield.attacks.attack import attack
-from garfield.attacks.crowd import crowd, mean_and_std, spread_along, sq_dists
+from garfield.attacks.honest_rows import learnable_rows, mean_and_std, spread_along, sq_dists
 from garfield.attacks.view import View
 from garfield.core.errors import UnknownName
 from garfield.core.types import Floats, Matrix
@@ -35,7 +35,7 @@ def _known_direction(direction: str) -> None:
 
 @attack("min-max", knows="all", limits=_known_direction, unanimous=True)
 def min_max(view: View, *, direction: str = "std") -> Floats:
-    rows = crowd(view)
+    rows = learnable_rows(view)
     mean, p = _mean_and_direction(rows, direction)
     along, away = spread_along(rows, mean, p)
     room = np.maximum(sq_dists(rows).max() - away, 0.0)  # (h,) R² − |x_i − μ|²
@@ -45,7 +45,7 @@ def min_max(view: View, *, direction: str = "std") -> Floats:
 
 @attack("min-sum", knows="all", limits=_known_direction, unanimous=True)
 def min_sum(view: View, *, direction: str = "std") -> Floats:
-    rows = crowd(view)
+    rows = learnable_rows(view)
     mean, p = _mean_and_direction(rows, direction)
     _, away = spread_along(rows, mean, p)
     return _moved(mean, p, float(np.sqrt(away.max())), float(np.sqrt(p @ p)))

@@ -55,7 +55,7 @@ def strongest(
 
 
 def peak(height: Callable[[float], float], least: float, most: float, trials: int) -> float:
-    """Where within least..most the height is largest, as far as so many trials show."""
+    """The place within least..most where the height is largest, as so many trials show."""
     tried: dict[float, float] = {}
 
     def at(log: float) -> float:
@@ -72,7 +72,7 @@ def peak(height: Callable[[float], float], least: float, most: float, trials: in
 
 
 def _tops(heights: list[float]) -> list[int]:
-    """Where it goes down next, and did not just before: highest first, of a plateau its end."""
+    """Places after which it goes down, and before which it did not; the highest first."""
     last = len(heights) - 1
     tops = [
         i

@@ -35,7 +35,7 @@ class View:
     rank: int = 0
     """Which of the f attackers this one is: 0..f−1."""
     rng: np.random.Generator
-    """Where an attack takes its randomness from."""
+    """The generator that an attack takes its randomness from."""
     defence: Callable[[Any], Vector] | None = None
     """The rule that the server applies to a list of all rows, if the attackers know it."""
     d: int = field(init=False)

@@ -45,7 +45,7 @@ class Code(ABC):
 
     name: ClassVar[str]
     dtype: ClassVar[type[np.floating[Any]]]
-    """Of the numbers in a row."""
+    """The dtype of the numbers in a row."""
     numbers: ClassVar[int]
     """How many numbers of a row stand for one of the gradient."""
 

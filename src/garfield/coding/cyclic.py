@@ -17,9 +17,9 @@ With U the workers that told the truth, any b with C_{L,U} b = e_{n−r+1} gives
 
     Z_U b = G [Q 1] C_{L,U} b = G 1,   the sum of all gradients; b by least squares.
 
-The slides write W_{·,U} b = 1, which is the same in exact arithmetic and has
-condition 1e16; and they take the zeros of row k from row k of A, which must be its
-column. The paper lets worker j compute r neighbouring gradients; then the product
+To solve W_{·,U} b = 1 instead is the same in exact arithmetic and has condition
+1e16. The zeros of row k of W come from column k of A, the matrix of who computes
+what. The paper lets worker j compute r neighbouring gradients; then the product
 above is tiny and W has entries up to 1.8e5 (n=45, f=5) and 5e12 (n=100, f=20), so that
 as many digits are lost. Here the r gradients of a worker lie evenly around
 the circle: any r do, and the entries of W stay near √n / r.

@@ -7,8 +7,7 @@ at least f + 1 of its workers sent, for f cannot lie so often, and adds them up:
 
     mean = 1/n · Σ_ℓ Maj(rows ℓr … ℓr + r − 1)
 
-The slides' index of a group's rows, ℓ(r − 1) + 1 … ℓr, is a slip of theirs: that
-range has ℓ rows. A majority is of whole vectors: two rows that differ in one
+A majority is of whole vectors: two rows that differ in one
 bit differ.
 
 Needs r ≥ 2f + 1, and r must divide n. Decoding costs at most 2n comparisons of

@@ -24,12 +24,20 @@ and in which formats) and got there by `download.fetch`. Nothing is unpickled.
 """
 
 from garfield.data.batches import Batches
-from garfield.data.catalogue import DATASETS, Source, load
+from garfield.data.catalogue import DATASETS, DatasetEntry, load
 from garfield.data.dataset import Dataset
 from garfield.data.partitions import PARTITIONS, Partition, partition
 from garfield.data.shipped import digits, fashion_small
 
 __all__ = [
-    "DATASETS", "PARTITIONS", "Batches", "Dataset", "Partition", "Source", "digits",
-    "fashion_small", "load", "partition",
+    "DATASETS",
+    "PARTITIONS",
+    "Batches",
+    "Dataset",
+    "DatasetEntry",
+    "Partition",
+    "digits",
+    "fashion_small",
+    "load",
+    "partition",
 ]  # fmt: skip

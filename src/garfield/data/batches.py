@@ -5,7 +5,7 @@ one after the other, are cut into batches of one size. So a worker that restarts
 computes step t for the second time, or for another server, gets the same batch, and
 every sample is seen once per epoch. Same numpy, same batches.
 
-To test on, `Pieces` are some samples in order, once.
+To test on, `EvaluationBatches` are some samples in order, once.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Batches:
             raise InputError(f"Indices run from {low} to {high}, not within 0..{count - 1}.")
 
 
-class Pieces(Sequence[tuple[Images, Labels]]):
+class EvaluationBatches(Sequence[tuple[Images, Labels]]):
     """Samples to test on, so many at a time.
 
     Each piece is made when its turn comes: the test set of CIFAR-10 as floats has 123 MB, which

@@ -9,16 +9,17 @@ from pathlib import Path
 
 from garfield.core.registry import Registry
 from garfield.data.dataset import Dataset
-from garfield.data.known import CIFAR10, DIGITS, FASHION, MNIST
+from garfield.data.image_kinds import CIFAR10, DIGITS, FASHION, MNIST
 from garfield.data.shipped import digits, fashion_small
 from garfield.data.stored import data_directory, read_cifar10, read_fashion, read_mnist
 
 
 @dataclass(frozen=True)
-class Source:
+class DatasetEntry:
     """A data set that can be loaded, before any file is opened.
 
-    One of your own is ``DATASETS.add("mine", Source("mine", "my images", (1, 28, 28), read))``.
+    One of your own is
+    ``DATASETS.add("mine", DatasetEntry("mine", "my images", (1, 28, 28), read))``.
     """
 
     name: str
@@ -27,12 +28,12 @@ class Source:
     image: tuple[int, int, int]
     """(channels, height, width)"""
     read: Callable[[Path], Dataset]
-    """From the data directory to the set; InputError when it is not there."""
+    """Reads the set from the data directory; InputError when it is not there."""
     ships: bool = False
     """It lies in the package: no data directory is needed."""
 
 
-DATASETS: Registry[Source] = Registry("a data set")
+DATASETS: Registry[DatasetEntry] = Registry("a data set")
 
 
 def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
@@ -40,17 +41,19 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     return DATASETS[name].read(data_directory(data_dir))
 
 
-for _source in (
-    Source("digits", "1,797 handwritten digits", DIGITS.image, lambda _: digits(), ships=True),
-    Source(
+for _entry in (
+    DatasetEntry(
+        "digits", "1,797 handwritten digits", DIGITS.image, lambda _: digits(), ships=True
+    ),
+    DatasetEntry(
         "fashion-small",
         "2,500 images of clothes, from Fashion-MNIST",
         FASHION.image,
         lambda _: fashion_small(),
         ships=True,
     ),
-    Source("mnist", "70,000 handwritten digits", MNIST.image, read_mnist),
-    Source("fashion", "70,000 images of clothes: Fashion-MNIST", FASHION.image, read_fashion),
-    Source("cifar10", "60,000 photographs in ten classes", CIFAR10.image, read_cifar10),
+    DatasetEntry("mnist", "70,000 handwritten digits", MNIST.image, read_mnist),
+    DatasetEntry("fashion", "70,000 images of clothes: Fashion-MNIST", FASHION.image, read_fashion),
+    DatasetEntry("cifar10", "60,000 photographs in ten classes", CIFAR10.image, read_cifar10),
 ):
-    DATASETS.add(_source.name, _source)
+    DATASETS.add(_entry.name, _entry)

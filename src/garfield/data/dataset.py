@@ -55,9 +55,9 @@ class Dataset:
     classes: tuple[str, ...]
     """What each class number means."""
     mean: tuple[float, ...] = (0.5,)
-    """Per channel, of pixels between 0 and 1: what `images` subtracts."""
+    """What `images` subtracts from pixels between 0 and 1, per channel."""
     std: tuple[float, ...] = (0.5,)
-    """Per channel: what `images` then divides by."""
+    """What `images` then divides by, per channel."""
 
     def __post_init__(self) -> None:
         for split, pixels, labels in (
@@ -81,7 +81,7 @@ class Dataset:
         return (channels[0] if channels else 1, height, width)
 
     def pixels(self, split: Split) -> Bytes:
-        """As stored."""
+        """The bytes of a split, as stored."""
         return self.x_train if _is_train(split) else self.x_test
 
     def labels(self, split: Split) -> Labels:

@@ -22,7 +22,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from garfield.core.errors import ConfigError, InputError, UnknownName
 from garfield.core.files import replacing
 from garfield.data.catalogue import DATASETS
-from garfield.data.sources import DOWNLOADS, Download, Piece
+from garfield.data.published import DOWNLOADS, Download, PublishedFile
 from garfield.data.stored import data_directory
 
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -49,13 +49,13 @@ def fetch(
         raise UnknownName("a data set that can be fetched", name, downloads)
     root = data_directory(to)
     for download in downloads[name]:
-        if not all(_is_right(root, piece) for piece in download.pieces):
+        if not all(_is_right(root, piece) for piece in download.files):
             _get(download, root, timeout_s, progress)
     return root
 
 
 def _get(download: Download, root: Path, timeout_s: float, progress: Progress) -> None:
-    """From the first address that sends the right bytes."""
+    """Take it from the first address that sends the right bytes."""
     opener, problems = build_opener(_SameScheme), []
     for url in download.urls:
         try:
@@ -88,7 +88,9 @@ class _SameScheme(HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _unpack(archive: Path, root: Path, members: Mapping[str, Piece], progress: Progress) -> None:
+def _unpack(
+    archive: Path, root: Path, members: Mapping[str, PublishedFile], progress: Progress
+) -> None:
     """Write the expected members to the paths that we chose: no name in the archive is one."""
     left = dict(members)
     try:
@@ -106,8 +108,8 @@ def _unpack(archive: Path, root: Path, members: Mapping[str, Piece], progress: P
         raise InputError(f"{archive} lacks {', '.join(left)}.")
 
 
-def _write(root: Path, piece: Piece, content: IO[bytes], progress: Progress) -> None:
-    """Under another name until it has proved right: a file is there whole, or not at all."""
+def _write(root: Path, piece: PublishedFile, content: IO[bytes], progress: Progress) -> None:
+    """Write it under another name until it has proved right: it is there whole, or not at all."""
     path = root / piece.path
     path.parent.mkdir(parents=True, exist_ok=True)
     digest, done = hashlib.sha256(), 0
@@ -127,7 +129,7 @@ def _write(root: Path, piece: Piece, content: IO[bytes], progress: Progress) -> 
             )
 
 
-def _is_right(root: Path, piece: Piece) -> bool:
+def _is_right(root: Path, piece: PublishedFile) -> bool:
     path = root / piece.path
     if not path.is_file() or path.stat().st_size != piece.size:
         return False

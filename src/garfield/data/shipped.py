@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from garfield.data.dataset import Dataset
-from garfield.data.known import DIGITS, FASHION, Kind
+from garfield.data.image_kinds import DIGITS, FASHION, ImageKind
 
 
 def fashion_small() -> Dataset:
@@ -21,7 +21,7 @@ def digits() -> Dataset:
     return _shipped("digits.npz", DIGITS)
 
 
-def _shipped(file_name: str, kind: Kind) -> Dataset:
+def _shipped(file_name: str, kind: ImageKind) -> Dataset:
     with (files("garfield.data") / file_name).open("rb") as file:
         arrays: Any = np.load(file, allow_pickle=False)
         parts = {name: arrays[name] for name in ("x_train", "y_train", "x_test", "y_test")}

@@ -19,8 +19,8 @@ from garfield.core.errors import InputError
 from garfield.data import cifar
 from garfield.data.dataset import Bytes, Dataset
 from garfield.data.idx import IMAGES, LABELS, read_idx
-from garfield.data.known import CIFAR10, FASHION, MNIST, Kind
-from garfield.data.sources import DOWNLOADS
+from garfield.data.image_kinds import CIFAR10, FASHION, MNIST, ImageKind
+from garfield.data.published import DOWNLOADS
 
 _IDX_FILES = (
     ("train-images-idx3-ubyte", IMAGES),
@@ -59,7 +59,7 @@ def read_cifar10(root: Path) -> Dataset:
     raise InputError(error)
 
 
-def _idx_set(name: str, root: Path, places: Sequence[str], kind: Kind) -> Dataset:
+def _idx_set(name: str, root: Path, places: Sequence[str], kind: ImageKind) -> Dataset:
     folders = [root / place for place in places]
     files = [file for file, _ in _IDX_FILES]
     for folder in folders:
@@ -69,7 +69,7 @@ def _idx_set(name: str, root: Path, places: Sequence[str], kind: Kind) -> Datase
     raise InputError(_missing(name, root, folders, files))
 
 
-def _made(kind: Kind, origin: Path, arrays: Sequence[Bytes]) -> Dataset:
+def _made(kind: ImageKind, origin: Path, arrays: Sequence[Bytes]) -> Dataset:
     try:
         return kind.of(*arrays)
     except InputError as problem:
@@ -88,7 +88,7 @@ def _lacking(folder: Path, files: Sequence[str]) -> list[str]:
 def _missing(
     name: str, root: Path, folders: Sequence[Path], files: Sequence[str], or_else: str = ""
 ) -> str:
-    """Where what was looked for, and how to get it."""
+    """A message that says where what was looked for, and how to get it."""
     places = []
     for folder in folders:
         lacking = _lacking(folder, files)

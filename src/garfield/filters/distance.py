@@ -8,10 +8,11 @@ step at which models were gathered, an honest server's model of step t is nearer
 The first term is what f_w lying workers can do to the servers' aggregate, the second how far
 honest models move apart, step by step, since the gather.
 
-The slides index γ and g by T · (t mod T), which is no step of the past; T · ⌊t / T⌋ is meant,
-the last gather. Here t is the step of the model that is judged, so (t − 1) mod T counts the
-steps since the gather from 0. With f_w = 0 the bound as printed is infinite and would refuse
-nothing: a run that is safe with one lying worker is safe with none, so f_w = 1 is put in.
+The authors' lecture on robust distributed learning (EPFL) indexes γ and g by T · (t mod T),
+which is no step of the past; T · ⌊t / T⌋ is meant, the last gather. Here t is the step of the
+model that is judged, so (t − 1) mod T counts the steps since the gather from 0. With f_w = 0
+the bound as printed is infinite and would refuse nothing: a run that is safe with one lying
+worker is safe with none, so f_w = 1 is put in.
 
 El Mhamdi, Guerraoui, Guirguis: "Fast Machine Learning with Byzantine Workers and Servers", 2019.
 """

@@ -10,10 +10,10 @@ seen: a lying server is asked for a share of f_ps/n_ps of the models, and that s
 So of honest models, too, about the share f_ps/n_ps is refused, by construction.
 
 The quantile is the smallest seen value that the share does not exceed: no interpolation, so
-that an infinite coefficient does no harm. The slides say all coefficients ever seen; we keep
-the last fifty. Gradients get shorter as training goes on, so k rises, and against its whole past
-38 to 46 % of honest models were refused (digits_mlp, 1 of 4 servers lying, 400 steps), against
-the last fifty 29 %; all of the liar's were, either way.
+that an infinite coefficient does no harm. El Mhamdi, Guerraoui and Guirguis (2019) take all
+coefficients ever seen; we keep the last fifty. Gradients get shorter as training goes on, so k
+rises, and against its whole past 38 to 46 % of honest models were refused (digits_mlp, 1 of 4
+servers lying, 400 steps), against the last fifty 29 %; all of the liar's were, either way.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Advice:
     """Δ of equation 3.13: honest gradients may vary by |∇L| / Δ. None where it is not known."""
     cost: str
     seconds: float | None
-    """For one aggregation of n vectors of length d, where the caller has measured it."""
+    """Time of one aggregation of n vectors of length d, where the caller has measured it."""
     choose: str
     recommended: bool
     reason: str

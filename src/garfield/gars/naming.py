@@ -1,4 +1,4 @@
-"""From text to rule: "multi-krum", "nnm+multi-krum", "bucketing(s=3)+trimmed-mean"."""
+"""Rules from text: "multi-krum", "nnm+multi-krum", "bucketing(s=3)+trimmed-mean"."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _stage(name: str, params: Mapping[str, Any]) -> Stage:
 
 
 def _split(text: str) -> list[str]:
-    """At every + that is outside brackets: 1e+3 may stand inside."""
+    """Cut at every + that is outside brackets: 1e+3 may stand inside."""
     parts, depth = [""], 0
     for char in text:
         depth += (char == "(") - (char == ")")

@@ -31,7 +31,7 @@ class Margin:
 
     @property
     def holds(self) -> bool:
-        """In every round."""
+        """Whether the condition holds in every round."""
         return min(self.kappas) > 1.0
 
     @property

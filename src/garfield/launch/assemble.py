@@ -20,7 +20,7 @@ from garfield.apps.groups import NONE, Samples
 from garfield.apps.settings import Settings
 from garfield.core.frameworks import require
 from garfield.data import Dataset, load
-from garfield.data.batches import Batches, Pieces
+from garfield.data.batches import Batches, EvaluationBatches
 from garfield.data.partitions import parse as parse_partition
 from garfield.nodes.byzantine import LyingOutbox, Plan, Spy, parse_plan
 from garfield.nodes.node import NodeArguments
@@ -139,7 +139,7 @@ def evaluation_batches(data: Dataset, count: int = 0, seed: int = 0) -> Sequence
     chosen = np.arange(every)
     if 0 < count < every:
         chosen = np.sort(np.random.default_rng([seed, 2]).permutation(every)[:count])
-    return Pieces(data, chosen, EVALUATED_AT_ONCE)
+    return EvaluationBatches(data, chosen, EVALUATED_AT_ONCE)
 
 
 @lru_cache(maxsize=2)

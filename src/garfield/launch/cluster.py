@@ -40,17 +40,17 @@ _KEYS = ("settings", "nodes", "tls", "insecure", "load")
 
 @dataclass(frozen=True)
 class Cluster:
-    """Who is where, and what they train."""
+    """The nodes of a cluster, where each one listens, and what they train."""
 
     settings: Settings
     nodes: Mapping[str, str]
-    """host:port of each."""
+    """host:port of each node, by name."""
     tls: Path | None = None
     insecure: bool = False
 
     @property
     def roles(self) -> dict[str, str]:
-        """As their certificates must say."""
+        """Role of each node, as its certificate must say."""
         s = self.settings
         return {name: s.application.role(s, name) for name in (*s.server_names, *s.worker_names)}
 
@@ -63,7 +63,7 @@ class Cluster:
 
 
 def read_cluster(path: Path) -> Cluster:
-    """From a file, checked: the nodes are just those that the settings speak of."""
+    """Read a cluster's file; its nodes must be just those that the settings speak of."""
     content = without_files(read_toml(path), path.parent)
     for key in content:
         if key not in _KEYS:
@@ -120,7 +120,7 @@ def run_cluster_node(
 
 
 def line(event: Event, total: int) -> str | None:
-    """An event in words, if it is worth a line."""
+    """Put an event in words, if it is worth a line."""
     name = event["node"]
     match event["event"]:
         case "address":

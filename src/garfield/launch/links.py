@@ -25,7 +25,7 @@ LONGEST_NAME = 100  # a unix socket's path may have 107 bytes
 
 @dataclass(frozen=True)
 class Link:
-    """The kind, and a directory of the run's own that only this user can enter."""
+    """A kind of link, and a directory of the run's own that only this user can enter."""
 
     kind: LinkKind
     directory: Path
@@ -33,7 +33,7 @@ class Link:
     def transport(
         self, name: str, peers: Mapping[str, PeerAddress], make: Callable[..., GrpcTransport]
     ) -> GrpcTransport:
-        """A node's way to its peers, as `make` makes it: `connect.grpc_transport`, or alike."""
+        """Make a node's transport to its peers by `make`: `connect.grpc_transport`, or alike."""
         if self.kind == "memory":
             here = f"unix:{self.directory / name}"
             return make(name, peers, listen=here, same_host=self.directory / "vectors")
@@ -46,7 +46,7 @@ class Link:
 
 @contextmanager
 def link(kind: LinkKind, names: Sequence[str]) -> Iterator[Link]:
-    """All that these nodes need to meet; nothing is left of it."""
+    """Make all that these nodes need to meet; nothing is left of it afterwards."""
     with TemporaryDirectory(prefix="garfield-") as made:
         directory = Path(made)
         longest = directory / max(names, key=len)

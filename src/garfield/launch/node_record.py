@@ -21,7 +21,7 @@ from garfield.runs.run_directory import RunDirectory
 
 
 class NodeRecord:
-    """Use as a context around the node's run; without a path it keeps nothing."""
+    """Records one node's run. Use as a context around it; without a path nothing is kept."""
 
     def __init__(self, cluster: Cluster, name: str, out: Path | None, resume: Path | None) -> None:
         self._settings, self._name = cluster.settings, name
@@ -30,7 +30,7 @@ class NodeRecord:
         self._directory = None if path is None else RunDirectory(path)
         self._started, self._opened = datetime.now(timezone.utc), False
         self.checkpoints = ServerCheckpoints()
-        """Where a server's checkpoints go, and where it goes on from."""
+        """Checkpoints of a server, and which of them it goes on from."""
         if self._directory is not None:
             self._prepare(self._directory, resumed=resume is not None)
 

@@ -102,7 +102,7 @@ class WorkerReporter:
         """Report the sums so far."""
         event = {"event": "worker", "node": self._worker.name, "step": self._worker.step}
         computing = {"computed": self._computed, "compute_s": self._compute_s}
-        self._sink({**event, **computing, **account(self._worker), **self._worker.tells()})
+        self._sink({**event, **computing, **account(self._worker), **self._worker.event_fields()})
 
 
 def account(node: Node) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class ResumePoint:
 
     step: int = 0
     files: Mapping[str, Path] = field(default_factory=dict)
-    """By the server's name; empty for a new run."""
+    """The checkpoint of each server, by name; empty for a new run."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def simulate(
     checkpoints: ServerCheckpoints | None = None,
     threads: int = 1,
 ) -> dict[str, Server]:
-    """The servers of a finished run, by name; the first honest one's steps go to `sink`.
+    """Run all nodes to the end and return the servers; the first honest one reports to `sink`.
 
     So many `threads` compute gradients at once; the result is the same for any number.
     """
@@ -91,7 +91,7 @@ class _Simulated:
         """Pass an event on with the sums of all nodes, as they are one process here."""
         computing = {"computed": self._work.count, "compute_s": self._work.total_s}
         received = sum(transport.bytes_received for transport in self.transports.values())
-        told = all_of([worker.tells() for worker in self.workers])
+        told = all_of([worker.event_fields() for worker in self.workers])
         traffic = {"bytes_sent": received, "bytes_received": received}
         self.sink({**event, **computing, **traffic, **told})
 
@@ -122,7 +122,7 @@ class _Simulated:
         return cast(Adapter, _Owned(adapter, self._work))
 
     def _lent(self, name: str) -> Adapter:
-        """Of the models that serve all workers of a framework in turn: one for each thread."""
+        """Lend a worker the models that all workers of a framework share: one for each thread."""
         framework = self.settings.framework_of(name)
         if framework not in self._shared:
             threads = range(self.simulation.threads)
@@ -143,7 +143,7 @@ class _Simulated:
 
 
 class _Work:
-    """Gradients, each done aside, and timed by the real clock: nodes here have a virtual one."""
+    """Computes gradients, and times them by the real clock: nodes here have a virtual one."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -151,7 +151,7 @@ class _Work:
         self.total_s = 0.0
 
     def do(self, gradient: Callable[[], float]) -> float:
-        """The loss."""
+        """Compute a gradient beside other nodes' turns; its loss."""
 
         def timed() -> tuple[float, float]:
             started = time.perf_counter()
@@ -199,7 +199,7 @@ class _Owned:
 
 
 class _Lent:
-    """A worker's: it takes one of those that all workers share while it computes."""
+    """The adapter of a worker: it takes one of the shared models while it computes."""
 
     def __init__(self, shared: list[Adapter], work: _Work) -> None:
         self._shared, self._work = shared, work
@@ -234,7 +234,7 @@ class _Lent:
 
 
 class _Unheard(_Lent):
-    """Of a liar whose lie is made of the others' vectors alone: its own is not computed."""
+    """The adapter of a liar whose lie is made of others' vectors alone: it computes nothing."""
 
     def gradient(self, batch: Callable[[], Batch], out: FlatVector) -> float:
         out.fill(0.0)

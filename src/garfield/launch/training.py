@@ -1,8 +1,8 @@
 """A training run from settings to what it leaves in its directory.
 
 `prepare` refuses what cannot work, before anything starts or is written. `train`
-then runs the nodes, here as processes or simulated, records what they tell, and
-sums it up however the run ends: done, failed, or interrupted.
+then runs the nodes, as processes or simulated, records their events, and sums them
+up however the run ends: done, failed, or interrupted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from garfield.runs.run_directory import RunDirectory
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended, and what came of it."""
+    """What came of a run, and how it ended."""
 
     summary: Mapping[str, Any]
     history: RunHistory
@@ -44,7 +44,10 @@ class RunResult:
 
 
 def prepare(settings: Settings) -> Settings:
-    """Itself, if it can be run here: names, bounds, data and their partition are in order."""
+    """Refuse what cannot be run here: names, bounds, data and their partition.
+
+    Returns the settings with what the application works out for itself.
+    """
     s = settings.check()
     require(s.frameworks)
     dataset(s.samples.data, s.samples.data_dir)
@@ -53,7 +56,7 @@ def prepare(settings: Settings) -> Settings:
 
 
 def resumption(settings: Settings, directory: RunDirectory, before: Settings) -> ServerCheckpoints:
-    """Where to go on from; the model and its data must be those of the run before."""
+    """Find the checkpoints to go on from; model and data must be those of the run before."""
     was, wanted = before.values(), settings.values()
     for name in ("app", "model", "framework", "data"):
         old, new = was[name], wanted[name]
@@ -78,7 +81,7 @@ def train(
     checkpoints: ServerCheckpoints | None = None,
     threads: int = 1,
 ) -> RunResult:
-    """Run it, and leave its directory complete."""
+    """Run a training, and leave its directory complete."""
     saved = checkpoints or ServerCheckpoints(directory.checkpoints)
     failure, interrupted, started = None, False, datetime.now(timezone.utc)
     with directory:
@@ -114,7 +117,7 @@ def roster_of(settings: Settings) -> Roster:
 
 
 def title(settings: Settings) -> str:
-    """A run in a line."""
+    """Describe a run in a line."""
     text = f"{settings.app}, {settings.rule_name}, {len(settings.worker_names)} workers"
     lying = [name for name in roster_of(settings).liars if name in settings.worker_names]
     return f"{text}, {len(lying)} lying ({settings.faults.worker_attack})" if lying else text

@@ -19,12 +19,12 @@ _loaded: dict[Path, None] = {}
 
 
 def loaded() -> tuple[Path, ...]:
-    """What this process has loaded, for its nodes to load as well."""
+    """Files that this process has loaded, for its nodes to load as well."""
     return tuple(_loaded)
 
 
 def recorded() -> dict[str, list[str]]:
-    """For a run's config.toml: empty if nothing was loaded."""
+    """The entry of a run's config.toml; empty if nothing was loaded."""
     return {"load": [str(path) for path in _loaded]} if _loaded else {}
 
 
@@ -62,7 +62,7 @@ def load(path: Path) -> None:
 
 
 def _line(error: Exception, path: Path) -> str:
-    """Where in the file it went wrong, as far as the traceback tells."""
+    """Find the line of the file that went wrong, as far as the traceback tells."""
     if isinstance(error, SyntaxError):
         return f", line {error.lineno},"
     here = [

@@ -107,7 +107,7 @@ class LyingOutbox(Outbox):
         super().__init__()
         self.plan = plan
         self.name = name
-        """Whose it is: a node does not lie to itself."""
+        """The node that it belongs to, and does not lie to."""
         self._lies: dict[Key, Payload | None] = {}
 
     def publish(self, key: Key, vector: Payload, *, copy: bool = True) -> None:

@@ -53,10 +53,10 @@ class Gathered:
 
     names: tuple[str, ...]
     rows: list[Payload | None]
-    """None for a peer that stayed silent in a synchronous round."""
+    """One row for each name; None for a peer that stayed silent in a synchronous round."""
     silent: Mapping[str, Silence]
     holes: Mapping[str, Holes] = field(default_factory=dict)
-    """Whose rows came with parts missing, which were filled."""
+    """What was missing, and filled, of the rows of some peers."""
 
 
 class Fault(NamedTuple):
@@ -120,7 +120,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """As peers know it."""
+        """The name that peers know it by."""
         return self.transport.name
 
     def gather(

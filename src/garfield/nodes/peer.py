@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from garfield.adapters.feeding import share
-from garfield.adapters.in_step import InStep, in_step
+from garfield.adapters.user_data import share
+from garfield.adapters.user_loop import UserLoopAdapter, adapt_user_loop
 from garfield.core.errors import UnknownName
 from garfield.gars import Rule, init
 from garfield.nodes.byzantine import LyingOutbox, Plan
@@ -54,18 +54,20 @@ class Peer:
         f: int,
         waits: Waits | None = None,
     ) -> Server:
-        """From now on, exchange and aggregate in every step of the optimizer.
+        """Make every step of the optimizer exchange and aggregate, from now on.
 
         Returns the node behind it, whose `heard` and `account` tell who was silent, and why.
         """
         rule = init(gar, n=self.n, f=f).rule
-        return _Exchange(self, in_step(model, optimizer), rule, f, waits)
+        return _Exchange(self, adapt_user_loop(model, optimizer), rule, f, waits)
 
 
 class _Exchange(Server):
     """What happens around a step: server and worker at once, as in a decentralized run."""
 
-    def __init__(self, peer: Peer, model: InStep, rule: Rule, f: int, waits: Waits | None) -> None:
+    def __init__(
+        self, peer: Peer, model: UserLoopAdapter, rule: Rule, f: int, waits: Waits | None
+    ) -> None:
         lying = peer.plan and LyingOutbox(peer.plan, peer.transport.name)
         super().__init__(
             model, transport=peer.transport, workers=peer.names, servers=peer.names, f_w=f, f_ps=f,

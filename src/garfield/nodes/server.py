@@ -15,7 +15,7 @@ import numpy as np
 
 from garfield.adapters.adapt import adapt
 from garfield.adapters.contract import Batch
-from garfield.adapters.feeding import pieces
+from garfield.adapters.user_data import evaluation_batches
 from garfield.core.errors import ConfigError, DivergedError, QuorumError
 from garfield.core.silence import Reason
 from garfield.kernels.finite import all_finite
@@ -27,7 +27,7 @@ from garfield.transport.contract import Key, Payload, Transport
 if TYPE_CHECKING:
     from typing_extensions import Required, Unpack
 
-Rows = list[Payload | None]
+ReceivedRows = list[Payload | None]
 
 
 class ServerArguments(NodeArguments, total=False):
@@ -72,9 +72,9 @@ class Server(Node):
         self.model = adapt(model, loss=loss, optimizer=optimizer, scheduler=scheduler)
         self.workers = tuple(workers)
         self.servers = tuple(servers) or (self.name,)
-        self.f_w, self.f_ps, self.test = f_w, f_ps, pieces(test)
+        self.f_w, self.f_ps, self.test = f_w, f_ps, evaluation_batches(test)
         self.worker = worker
-        """At a node that is both: computes its own gradient before others are asked."""
+        """A node that is both has one, which computes its gradient before others are asked."""
         self.step = 0
         self.latest_aggr_grad: Payload | None = None
         self.heard: Gathered | None = None
@@ -82,11 +82,11 @@ class Server(Node):
         self._round = 0
         self._tail: Payload | None = None
         self._length = self.model.size + self.model.tail
-        self._lent: dict[str, Rows] = {}
+        self._lent: dict[str, ReceivedRows] = {}
 
     # -- the listings' methods ----------------------------------------------------------
 
-    def get_gradients(self, t: int, q: int) -> Rows:
+    def get_gradients(self, t: int, q: int) -> ReceivedRows:
         """Gradients of step t from q workers: all of them, None for the silent, if q is all.
 
         They are gone at the next call: their memory may be the senders'.
@@ -101,7 +101,7 @@ class Server(Node):
         self._replace_tail()
         self.step += 1
 
-    def get_models(self, q: int) -> Rows:
+    def get_models(self, q: int) -> ReceivedRows:
         """Models of q servers after their step, this one's included."""
         key = Key("proposal", self.step)
         self._recall(key.kind)
@@ -120,7 +120,7 @@ class Server(Node):
         self.model.write_body(np.asarray(model, dtype=np.float32).reshape(self.model.size))
         self._replace_tail()
 
-    def get_aggr_grads(self, q: int) -> Rows:
+    def get_aggr_grads(self, q: int) -> ReceivedRows:
         """`latest_aggr_grad` of q servers: one contraction round."""
         if self.latest_aggr_grad is None:
             raise ConfigError("Set latest_aggr_grad before asking for the others'.")
@@ -190,7 +190,7 @@ class Server(Node):
         self.step = step
 
     def _tell_divergence(self, failure: QuorumError) -> None:
-        """If more workers than may lie have no finite gradient, the model is to blame."""
+        """Blame the model if more workers than may lie have no finite gradient."""
         silent = failure.silent.items()
         lost = [name for name, silence in silent if silence.reason is Reason.NOT_FINITE]
         if len(lost) > self.f_w:
@@ -219,7 +219,7 @@ class Server(Node):
         if self._tail is not None and len(self._tail):
             self.model.write_tail(self._tail)
 
-    def _lend(self, kind: str, rows: Rows) -> Rows:
+    def _lend(self, kind: str, rows: ReceivedRows) -> ReceivedRows:
         self._lent[kind] = rows
         return rows
 

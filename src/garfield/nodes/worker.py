@@ -18,7 +18,7 @@ import numpy as np
 
 from garfield.adapters.adapt import adapt
 from garfield.adapters.contract import Batch
-from garfield.adapters.feeding import Batches, endless
+from garfield.adapters.user_data import BatchesByStep, training_batches
 from garfield.core.errors import QuorumError
 from garfield.nodes.node import Behind, Node, NodeArguments
 from garfield.nodes.tails import bodies, median_tail
@@ -27,8 +27,7 @@ from garfield.transport.contract import Key, Payload, Transport
 if TYPE_CHECKING:
     from typing_extensions import Required, Unpack
 
-Rule = Callable[..., Any]
-Data = Batches | Iterable[Batch] | tuple[Any, Any]
+Data = BatchesByStep | Iterable[Batch] | tuple[Any, Any]
 """What a worker learns from: batches by step, a loader or data set, or arrays."""
 _BLOCK = 1 << 16  # numbers at a time: what is made of them stays in the cache
 
@@ -41,7 +40,7 @@ class WorkerArguments(NodeArguments, total=False):
     loss: Any
     f_ps: int
     q_ps: int | None
-    model_gar: Rule | None
+    model_gar: Callable[..., Any] | None
     momentum: float
 
 
@@ -61,7 +60,7 @@ class Worker(Node):
         loss: Any = None,
         f_ps: int = 0,
         q_ps: int | None = None,
-        model_gar: Rule | None = None,
+        model_gar: Callable[..., Any] | None = None,
         momentum: float = 0.0,
         **node: Unpack[NodeArguments],
     ) -> None:
@@ -78,7 +77,7 @@ class Worker(Node):
         self.step = 0
         self.loss = float("nan")
         self.compute_s = 0.0
-        self._data = endless(data)
+        self._data = training_batches(data)
         self._gradient = np.empty(self.model.size + self.model.tail, np.float32)
         self._velocity: Payload | None = None
 
@@ -138,7 +137,7 @@ class Worker(Node):
         parameters = self.model_gar(gradients=bodies(rows, size), f=self.f_ps)
         return np.asarray(parameters), median_tail(rows, size)
 
-    def differentiate(self, data: Batches | None = None) -> None:
+    def differentiate(self, data: BatchesByStep | None = None) -> None:
         """Compute the gradient of this step's batch, of its own data if not told otherwise."""
         batch = (self._data if data is None else data).batch(self.step)
         started = self.clock()
@@ -150,8 +149,8 @@ class Worker(Node):
         mine, self._gradient = self._gradient, np.empty_like(self._gradient)
         return mine
 
-    def tells(self) -> dict[str, Any]:
-        """What a report should say of it, besides what is said of every worker."""
+    def event_fields(self) -> dict[str, Any]:
+        """What this kind of worker adds to the events that are told of every worker."""
         return {}
 
     def _accelerate(self) -> None:

@@ -13,11 +13,11 @@ from garfield.core.events import Event
 from garfield.report.run_history import RunHistory
 
 Counts = Mapping[str, tuple[int, int]]
-"""Of each server: how many of its models were judged, and how many of those refused."""
+"""How many of each server's models were judged, and how many of those refused."""
 
 
 def all_of(told: Iterable[Event]) -> dict[str, Any]:
-    """The sums over what several workers tell; empty if they do not judge models."""
+    """Add up what several workers report; empty if they do not judge models."""
     sums: dict[str, list[int]] = {}
     for event in told:
         for server, counts in (event.get("filters") or {}).items():
@@ -26,7 +26,7 @@ def all_of(told: Iterable[Event]) -> dict[str, Any]:
 
 
 def filtering(history: RunHistory) -> dict[str, Any]:
-    """For the summary: counts by server, and the shares refused of honest and of lying ones."""
+    """Count for the summary, by server, and the shares refused of honest and of lying ones."""
     told = [
         event
         for part in history.parts

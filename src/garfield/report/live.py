@@ -1,4 +1,4 @@
-"""How a run is going, while it goes: on a terminal one display that is redrawn, else plain lines.
+"""Displays of a run while it goes on: redrawn in place on a terminal, else plain lines.
 
 `Status` takes events and knows the state; the displays only show it.
 """
@@ -65,7 +65,7 @@ class Status:
 
     @property
     def updates_per_s(self) -> float | None:
-        """Over the last steps, by the clock of the server that told the last one."""
+        """Pace of the last steps, by the clock of the server that reported the last one."""
         if not self._steps:
             return None
         last = self._steps[-1]
@@ -80,7 +80,7 @@ class Status:
 
     @property
     def left_out(self) -> dict[str, int]:
-        """Lately, and how often."""
+        """How often each worker was left out lately."""
         recent = list(self._steps)[-RECENT:]
         counts = Counter(
             name
@@ -96,7 +96,7 @@ class Status:
 
 
 class LiveDisplay(Protocol):
-    """Shows a run while it goes on."""
+    """Shows a run while it goes on: all its events, and sentences besides."""
 
     def __enter__(self) -> LiveDisplay: ...
 
@@ -113,7 +113,7 @@ class LiveDisplay(Protocol):
 
 
 class TerminalDisplay:
-    """For a terminal: redrawn in place, and left as it was at the end."""
+    """A display for a terminal: redrawn in place, and left as it was at the end."""
 
     def __init__(
         self, status: Status, title: str, console: Console, clock: Callable[[], float]
@@ -136,7 +136,7 @@ class TerminalDisplay:
         self._live.console.print(text)
 
     def render(self) -> RenderableType:
-        """The picture of the moment."""
+        """Draw the run as it is now."""
         status = self.status
         head = Table.grid(padding=(0, 2))
         bar = ProgressBar(total=status.total, completed=status.step, width=36)
@@ -157,7 +157,7 @@ class TerminalDisplay:
 
 
 class LineDisplay:
-    """For files and pipes: a line for every evaluation, and for what went wrong."""
+    """A display for files and pipes: a line for every evaluation, and for what went wrong."""
 
     def __init__(self, status: Status, title: str, console: Console) -> None:
         self.status, self.title, self._console = status, title, console
@@ -192,7 +192,7 @@ def display_for(
 
 
 def line(title: str, status: Status) -> str:
-    """One evaluation in a line."""
+    """Put one evaluation in a line."""
     parts = [f"{title}: step {status.evaluated}/{status.total}", numbers(status)]
     if status.left_out:
         parts.append(f"left out {counted(status.left_out, status.recent)}")
@@ -202,7 +202,7 @@ def line(title: str, status: Status) -> str:
 
 
 def numbers(status: Status) -> str:
-    """Loss, accuracy and pace, as far as they are known."""
+    """Show accuracy, loss and pace, as far as they are known."""
     parts = []
     if status.accuracy is not None:
         parts.append(f"accuracy {100 * status.accuracy:.1f} %")

@@ -13,7 +13,7 @@ from garfield.report.summary import summarise
 def summarise_node(
     events: Sequence[Event], name: str, role: str, workers: Sequence[str]
 ) -> dict[str, Any]:
-    """As `summarise`, of what one node told; a worker has neither accuracy nor throughput.
+    """Summarise what one node reported; a worker has neither accuracy nor throughput.
 
     Bytes and faults are this node's own. It is believed, as there is nobody else to ask.
     """

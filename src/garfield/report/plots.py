@@ -49,7 +49,7 @@ def draw_all(history: RunHistory, title: str, directory: Path) -> list[Path]:
 
 
 def accuracy(history: RunHistory, title: str) -> Any:
-    """Over steps and over time, side by side."""
+    """Draw accuracy over steps and over time, side by side."""
     figure = matplotlib().figure.Figure(figsize=(10, 4), layout="constrained")
     by_step, by_time = figure.subplots(1, 2, sharey=True)
     heights = [100 * point.accuracy for point in history.curve]

@@ -137,7 +137,7 @@ def _judge(
 
 
 def _error(now: Round, rule: Rule, attack: Attack | None, seed: int) -> float:
-    """Of one round, in float64."""
+    """Relative error of the rule in one round, in float64."""
     rows = [*now.honest, *(now.own if attack is None else _lies(now, rule, attack, seed))]
     mean = now.mean_of_all if attack is None else now.mean_of_honest
     with np.errstate(over="ignore", invalid="ignore"):

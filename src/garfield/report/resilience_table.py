@@ -21,7 +21,7 @@ _GAP = 2  # columns of air between two rules
 
 
 def resilience_tables(result: Resilience, width: int) -> Iterator[Table]:
-    """As many tables as it takes for `width` columns."""
+    """Make as many tables as it takes for `width` columns."""
     columns = {rule: _column(result, rule) for rule in result.rules}
     first = max(len(attack) for attack in [*result.attacks, "worst"])
     part: list[str] = []

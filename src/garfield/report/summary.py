@@ -22,7 +22,7 @@ from garfield.report.run_history import Part, RunHistory, standing
 
 
 def summarise(history: RunHistory) -> dict[str, Any]:
-    """All that the events alone can tell."""
+    """Sum up a run, as far as its events go."""
     steps, curve = history.steps, history.curve
     time_s = sum(part_time_s(history, part) for part in history.parts)
     gradients = sum(event.get("gradients", 0) for event in steps)
@@ -125,7 +125,7 @@ class _Blame:
 
 
 def left_out(history: RunHistory) -> dict[str, int]:
-    """In how many steps the rule did not let a worker's gradient in."""
+    """Count the steps in which the rule did not let a worker's gradient in."""
     counts = Counter(
         worker
         for event in history.steps
@@ -138,7 +138,7 @@ def left_out(history: RunHistory) -> dict[str, int]:
 def versions(
     packages: Iterable[str] = ("garfield", "numpy", "torch", "tensorflow-cpu", "keras", "grpcio"),
 ) -> dict[str, str]:
-    """What the run was made with."""
+    """Versions of Python and of the packages that a run depends on."""
     found = {"python": platform.python_version()}
     for package in packages:
         try:

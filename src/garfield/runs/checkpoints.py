@@ -35,7 +35,7 @@ class Checkpoint:
     step: int
     vector: FlatVector
     state: Mapping[str, Any]
-    """By name: arrays, or what `torch.save` takes."""
+    """Its other parts by name: arrays, or what `torch.save` takes."""
 
 
 @dataclass(frozen=True)

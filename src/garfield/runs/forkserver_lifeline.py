@@ -1,4 +1,4 @@
-"""For the forkserver alone to import, before it forks: it ends with the launcher."""
+"""Makes the process that imports it end with its parent: for the forkserver alone."""
 
 from garfield.runs.process import die_with_parent
 

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from garfield.testing.adapters import check_adapter
     from garfield.testing.attacks import check_attack
     from garfield.testing.rules import check_rule
+    from garfield.testing.transports import check_transport
 
-__all__ = ["check_adapter", "check_attack", "check_rule"]
+__all__ = ["check_adapter", "check_attack", "check_rule", "check_transport"]
 
 _HOME = {
     "check_adapter": "garfield.testing.adapters",
     "check_attack": "garfield.testing.attacks",
     "check_rule": "garfield.testing.rules",
+    "check_transport": "garfield.testing.transports",
 }
 
 

@@ -187,7 +187,7 @@ def explanation(rule: Rule) -> None:
 
 
 def weights(rule: Rule) -> None:
-    """If it explains its result by weights, these are the shares of the trusted rows."""
+    """The weights by which it explains its result, if any, are shares of the trusted rows."""
     rows = _rows(rule, 15, 40, seed=13)
     explained = rule(rows, f=3, explain=True)
     if explained.weights is None:
@@ -259,7 +259,7 @@ def _rows(rule: Rule, n: int, d: int, *, f: int = 3, seed: int = 0, dtype: Any =
 
 
 def _stays_near(result: Any, honest: Any, what: str) -> None:
-    """Within the box that holds the honest rows, or not far from it."""
+    """Expect it within the box that holds the honest rows, or not far from it."""
     result, honest = np.asarray(result, np.float64), np.asarray(honest, np.float64)
     expect(np.isfinite(result).all(), f"With {what} the result is not finite.")
     moved = np.linalg.norm(result - honest.mean(axis=0))
@@ -268,7 +268,7 @@ def _stays_near(result: Any, honest: Any, what: str) -> None:
 
 
 def _withstand(rule: Rule, attack: str) -> None:
-    """Within three radii of the honest rows, whatever 4 attackers make of this lie."""
+    """Expect it within three radii of the honest rows, when 4 attackers tell this lie."""
     f = 4
     n = max(19, rule.needs(f))
     rng = np.random.default_rng(12)

@@ -8,8 +8,8 @@ pytest.importorskip("tensorflow")
 import keras
 
 from garfield import ConfigError, Peer
-from garfield.adapters.in_step import in_step
 from garfield.adapters.tensorflow_adapter import TensorFlowAdapter, tf
+from garfield.adapters.user_loop import adapt_user_loop
 from garfield.transport.simulated import Simulation
 
 X = np.random.default_rng(0).standard_normal((16, 3)).astype(np.float32)
@@ -50,7 +50,7 @@ every_way = pytest.mark.parametrize("train", [by_fit, by_loop])
 
 def around(model, change):
     """Exchange as `change` says; what the model was before and after each step."""
-    adapter, seen = in_step(model, None), []
+    adapter, seen = adapt_user_loop(model, None), []
 
     def before():
         own = np.empty(adapter.size, np.float32)
@@ -85,7 +85,7 @@ def test_the_step_is_along_what_was_exchanged_and_lies_between_the_two_calls(tra
 
 def test_what_is_written_after_a_step_is_what_the_next_one_starts_from():
     model = compiled()
-    adapter = in_step(model, None)
+    adapter = adapt_user_loop(model, None)
     own = []
 
     def before():
@@ -100,7 +100,7 @@ def test_what_is_written_after_a_step_is_what_the_next_one_starts_from():
 
 def test_a_variable_without_a_gradient_counts_as_zero():
     model = compiled()
-    adapter, own = in_step(model, None), []
+    adapter, own = adapt_user_loop(model, None), []
 
     def before():
         own.append(np.empty(adapter.size, np.float32))
@@ -140,4 +140,4 @@ def test_a_share_of_a_dataset_is_every_nth_sample():
 def test_without_an_optimizer_there_is_no_step_to_act_in():
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     with pytest.raises(ConfigError, match="compile the model with one"):
-        in_step(model, None)
+        adapt_user_loop(model, None)

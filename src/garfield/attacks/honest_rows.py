@@ -1,4 +1,4 @@
-"""The crowd: what an omniscient attacker works out about the honest rows.
+"""Statistics of the honest rows: what an omniscient attacker works out about them.
 
 All in float64, since float32 sums over rows of 1e38 overflow, and part by part
 over the columns, since a float64 copy of ten million columns would not fit.
@@ -17,7 +17,7 @@ from garfield.kernels.parallel import over_columns
 _LARGEST = 1e60  # squared and summed over the columns, still far from overflow in float64
 
 
-def crowd(view: View) -> Floats:
+def learnable_rows(view: View) -> Floats:
     """(h, d) the honest rows to learn from: those that are finite and can be squared."""
     assert view.honest is not None  # Attack.__call__ refuses such a view
     fine = [bool(-row.min() <= _LARGEST and row.max() <= _LARGEST) for row in view.honest]

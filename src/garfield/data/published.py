@@ -1,4 +1,4 @@
-"""Where data sets are published, and what each file must be.
+"""The files of published data sets: their addresses, and what each must be.
 
 The sizes and SHA-256 sums are those of the files as published: MNIST as mirrored by
 PyTorch and by the Common Visual Data Foundation, Fashion-MNIST in its authors'
@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True)
-class Piece:
+class PublishedFile:
     """One file as it must be, and where it goes."""
 
     path: str
-    """Below the data directory."""
+    """The place below the data directory."""
     size: int
-    """In bytes."""
+    """Its length in bytes."""
     sha256: str
 
 
@@ -29,13 +29,13 @@ class Download:
 
     urls: tuple[str, ...]
     """Tried in this order."""
-    file: Piece
-    members: Mapping[str, Piece] = field(default_factory=dict)
-    """By their names in the archive. The archive itself is removed once they are out."""
+    file: PublishedFile
+    members: Mapping[str, PublishedFile] = field(default_factory=dict)
+    """What to keep, by name in the archive, which is removed once that is out."""
 
     @property
-    def pieces(self) -> tuple[Piece, ...]:
-        """What is there in the end."""
+    def files(self) -> tuple[PublishedFile, ...]:
+        """The files that are there in the end."""
         return tuple(self.members.values()) or (self.file,)
 
     @property
@@ -45,7 +45,9 @@ class Download:
 
 def _idx(folder: str, bases: tuple[str, ...], files: dict[str, tuple[int, str]]) -> list[Download]:
     return [
-        Download(tuple(base + name for base in bases), Piece(f"{folder}/{name}", size, sha256))
+        Download(
+            tuple(base + name for base in bases), PublishedFile(f"{folder}/{name}", size, sha256)
+        )
         for name, (size, sha256) in files.items()
     ]
 
@@ -102,13 +104,13 @@ _CIFAR_BATCHES = {
 
 _CIFAR10 = Download(
     ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
-    Piece(
+    PublishedFile(
         "cifar10/cifar-10-binary.tar.gz",
         170_052_171,
         "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
     ),
     {
-        f"cifar-10-batches-bin/{name}.bin": Piece(
+        f"cifar-10-batches-bin/{name}.bin": PublishedFile(
             f"cifar10/cifar-10-batches-bin/{name}.bin", 10_000 * 3_073, sha256
         )
         for name, sha256 in _CIFAR_BATCHES.items()

@@ -9,14 +9,14 @@ from garfield.data.dataset import Bytes, Dataset
 
 
 @dataclass(frozen=True)
-class Kind:
+class ImageKind:
     """Images of one origin: what their classes are called, and how they are normalised."""
 
     image: tuple[int, int, int]
     """(channels, height, width)"""
     classes: tuple[str, ...]
     mean: tuple[float, ...]
-    """Per channel, over the original training set, of pixels between 0 and 1."""
+    """The mean of pixels between 0 and 1 over the original training set, per channel."""
     std: tuple[float, ...]
 
     def of(self, x_train: Bytes, y_train: Bytes, x_test: Bytes, y_test: Bytes) -> Dataset:
@@ -29,11 +29,11 @@ class Kind:
 
 _NUMERALS = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 
-DIGITS = Kind((1, 8, 8), _NUMERALS, (0.3055,), (0.3760,))
+DIGITS = ImageKind((1, 8, 8), _NUMERALS, (0.3055,), (0.3760,))
 
-MNIST = Kind((1, 28, 28), _NUMERALS, (0.1307,), (0.3081,))
+MNIST = ImageKind((1, 28, 28), _NUMERALS, (0.1307,), (0.3081,))
 
-FASHION = Kind(
+FASHION = ImageKind(
     (1, 28, 28),
     (
         "t-shirt", "trouser", "pullover", "dress", "coat",
@@ -43,7 +43,7 @@ FASHION = Kind(
     (0.3530,),
 )  # fmt: skip
 
-CIFAR10 = Kind(
+CIFAR10 = ImageKind(
     (3, 32, 32),
     (
         "airplane", "automobile", "bird", "cat", "deer",

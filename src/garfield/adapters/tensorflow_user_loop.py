@@ -15,11 +15,11 @@ import numpy as np
 
 from garfield.adapters.contract import FlatVector
 from garfield.adapters.tensorflow_adapter import TensorFlowAdapter, _given, _value, tf
-from garfield.adapters.tensorflow_layout import homes
+from garfield.adapters.tensorflow_layout import fresh_memory
 from garfield.core.errors import ConfigError
 
 
-class TensorFlowInStep(TensorFlowAdapter):
+class TensorFlowUserLoop(TensorFlowAdapter):
     """A Keras model and the optimizer that its user's loop, or `fit`, calls."""
 
     def __init__(self, model: Any, optimizer: Any = None) -> None:
@@ -32,7 +32,7 @@ class TensorFlowInStep(TensorFlowAdapter):
         self._joined: list[Any] = []
 
     def around_step(self, before: Callable[[], None], after: Callable[[], None]) -> None:
-        """From now on, call these before and after each of the optimizer's steps."""
+        """Call these before and after each of the optimizer's steps, from now on."""
         optimizer, apply = self.optimizer, self.optimizer.apply
         if not optimizer.built:
             optimizer.build(self._parameters)
@@ -62,7 +62,7 @@ class TensorFlowInStep(TensorFlowAdapter):
     def step(self, gradient: FlatVector) -> None:
         """Replace the gradients; the step that is under way takes them from here."""
         self._joined = []
-        for part, home in zip(self._laid, homes(self._laid), strict=True):
+        for part, home in zip(self._laid, fresh_memory(self._laid), strict=True):
             part.unpack(gradient, home)
             self._joined.append(_given(home, part))
 

@@ -18,7 +18,7 @@ from garfield.adapters.torch_adapter import TorchAdapter, _fill
 from garfield.core.errors import ConfigError
 
 
-class TorchInStep(TorchAdapter):
+class TorchUserLoop(TorchAdapter):
     """A module and the optimizer that its user calls."""
 
     def __init__(self, module: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
@@ -28,7 +28,7 @@ class TorchInStep(TorchAdapter):
         self._grad.zero_()  # laid out now: later, it would take the place of the user's gradients
 
     def around_step(self, before: Callable[[], None], after: Callable[[], None]) -> None:
-        """From now on, call these before and after each of the optimizer's steps."""
+        """Call these before and after each of the optimizer's steps, from now on."""
         assert self.optimizer is not None
 
         def begin(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:

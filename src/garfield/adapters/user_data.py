@@ -20,23 +20,23 @@ TESTED_AT_ONCE = 500
 
 
 @runtime_checkable
-class Batches(Protocol):
+class BatchesByStep(Protocol):
     """Data whose batch is a function of the step: a step computed again is the same."""
 
     def batch(self, step: int) -> Batch: ...
 
 
-def endless(data: Any) -> Batches:
-    """Batches without end."""
+def training_batches(data: Any) -> BatchesByStep:
+    """Batches without end, to train on."""
     if _is_pair(data):
         return _Shuffled(*_matching(data))
-    if isinstance(data, Batches) and not _is_dataset(data):
+    if isinstance(data, BatchesByStep) and not _is_dataset(data):
         return data
     return _Endless(data)
 
 
-def pieces(data: Any) -> Iterable[Batch]:
-    """Batches to go through once, as often as wanted."""
+def evaluation_batches(data: Any) -> Iterable[Batch]:
+    """Batches to test on: to go through once, as often as wanted."""
     if not _is_pair(data):
         batches: Iterable[Batch] = data
         return batches
