@@ -19,7 +19,7 @@ pytest.importorskip("cryptography")
 
 NAMES = ("server-0", "worker-0", "worker-1", "worker-2")
 GARFIELD = Path(sys.executable).parent / "garfield"
-PATIENCE_S = 120.0  # for a machine that is busy otherwise
+PATIENCE_S = 240.0  # for a machine that is busy otherwise
 
 
 def free_ports(count):

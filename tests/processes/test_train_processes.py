@@ -18,7 +18,7 @@ SMALL = (
     "--model", "digits_mlp", "--data", "digits", "--workers", "3", "--batch", "8",
     "--evaluate-every", "2",
 )  # fmt: skip
-PATIENCE_S = 120.0  # for a machine that is busy otherwise
+PATIENCE_S = 240.0  # for a machine that is busy otherwise
 
 
 @pytest.fixture

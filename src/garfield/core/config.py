@@ -61,8 +61,13 @@ class Setting:
     optional: bool
     """None is a value too."""
     default: Any
-    about: str
-    """The documentation under the field, on one line."""
+    owner: type
+    """The dataclass that declares it."""
+
+    @property
+    def about(self) -> str:
+        """The documentation under the field, on one line."""
+        return _documentation(self.owner).get(self.name, "")
 
     @property
     def flag(self) -> str:
@@ -110,7 +115,7 @@ def settings_of(owner: type) -> tuple[Setting, ...]:
 def _settings_of(owner: type, group: str) -> tuple[Setting, ...]:
     if not is_dataclass(owner):
         raise ConfigError(f"{owner.__name__} must be a dataclass to hold settings.")
-    hints, about = typing.get_type_hints(owner), _documentation(owner)
+    hints = typing.get_type_hints(owner)
     found: list[Setting] = []
     for field in fields(owner):
         if field.metadata.get("setting", True):
@@ -120,8 +125,7 @@ def _settings_of(owner: type, group: str) -> tuple[Setting, ...]:
             else:
                 kind, optional = _kind(owner, field.name, hint)
                 default = _default(owner, field)
-                text = about.get(field.name, "")
-                found.append(Setting(field.name, group, kind, optional, default, text))
+                found.append(Setting(field.name, group, kind, optional, default, owner))
     _refuse_repeated(owner, found)
     return tuple(found)
 
@@ -208,8 +212,9 @@ def _holder(settings: Any, setting: Setting) -> Any:
     return getattr(settings, setting.group) if setting.group else settings
 
 
+@cache
 def _documentation(owner: type) -> dict[str, str]:
-    """The text under each field, its lines joined."""
+    """The text under each field, its lines joined; read from the source, so only when asked."""
     from docstring_parser import parse_from_object
 
     return {
