@@ -130,6 +130,8 @@ class Application(Generic[Own]):
     """Its own settings: a documented, frozen dataclass (`garfield.core.config`)."""
     defaults: Mapping[str, Any] = MappingProxyType({})
     """Settings of every run that mean something else here when they are not given."""
+    worker_class: type[Worker] = Worker
+    """What its workers are, where they are built as every worker is."""
 
     def __init__(self, name: str, loop: Loop) -> None:
         self.name = name
@@ -185,7 +187,7 @@ class Application(Generic[Own]):
 
     def rule(self, settings: Settings) -> Rule:
         """What joins gradients."""
-        return parse(settings.aggregation.gar)
+        return parse(self.rule_name(settings))
 
     def rule_name(self, settings: Settings) -> str:
         """How gradients are joined, in a word or two, for titles and summaries."""
@@ -230,7 +232,7 @@ class Application(Generic[Own]):
         **arguments: Unpack[WorkerArguments],
     ) -> Worker:
         """Build the worker of that name; `data_of` gives it the batches of any worker."""
-        return Worker(model, data_of(name), **arguments)
+        return self.worker_class(model, data_of(name), **arguments)
 
     def server(self, model: Adapter, **arguments: Unpack[ServerArguments]) -> Server:
         """Build a server."""

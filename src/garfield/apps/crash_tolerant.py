@@ -8,14 +8,11 @@ the crashed one; learning converges all the same. Lies are not survived.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from garfield.adapters.contract import Adapter
 from garfield.apps.application import NoSettings, Run, SeveralServers, application
 from garfield.core.errors import ConfigError, QuorumError
-from garfield.gars import Rule, parse
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Data, Worker, WorkerArguments
 from garfield.transport.contract import Key, Payload
@@ -51,8 +48,7 @@ class PrimaryWorker(Worker):
 class CrashTolerant(SeveralServers[NoSettings]):
     """Servers may crash; nobody lies."""
 
-    def rule(self, settings: Settings) -> Rule:
-        return parse("average")
+    worker_class = PrimaryWorker
 
     def rule_name(self, settings: Settings) -> str:
         return "average"
@@ -66,16 +62,6 @@ class CrashTolerant(SeveralServers[NoSettings]):
                 f"crash-tolerant needs {numbers.f_ps + 1} servers to survive {numbers.f_ps} "
                 f"crashes, got {numbers.n_ps}."
             )
-
-    def worker(
-        self,
-        settings: Settings,
-        name: str,
-        model: Adapter,
-        data_of: Callable[[str], Any],
-        **arguments: Unpack[WorkerArguments],
-    ) -> Worker:
-        return PrimaryWorker(model, data_of(name), **arguments)
 
 
 @application("crash-tolerant", CrashTolerant)

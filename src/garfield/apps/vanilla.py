@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from garfield.apps.application import Application, NoSettings, Run, application
 from garfield.core.errors import ConfigError
-from garfield.gars import Rule, parse
 from garfield.nodes.server import Server
 
 if TYPE_CHECKING:
@@ -18,9 +17,6 @@ class Vanilla(Application[NoSettings]):
 
     def tolerated_workers(self, settings: Settings) -> int:
         return 0
-
-    def rule(self, settings: Settings) -> Rule:
-        return parse("average")
 
     def rule_name(self, settings: Settings) -> str:
         return "average"
