@@ -6,13 +6,16 @@ BIN := .venv/bin
 READY := .venv/.ready
 RUN ?=
 
-.PHONY: demo test test-quick check format bench clean help
+.PHONY: demo test test-quick test-heavy check format bench clean help
 
 help:
 	@echo "make demo    three trainings on real data: honest, under attack, robust under attack"
-	@echo "make test    all tests (make test-quick: without the slow ones)"
+	@echo "make test    every kind of test, under ten minutes on two cores"
 	@echo "make check   lint, format, types, import layers"
 	@echo "make bench   the benchmarks (RUN=aggregation for one of them)"
+	@echo
+	@echo "make test-quick   what takes no process of its own: under two minutes"
+	@echo "make test-heavy   what make test leaves out because it is long"
 
 $(READY): pyproject.toml setup.py constraints.txt $(filter-out %/sorters.h,$(wildcard src/garfield/kernels/native/*))
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -23,11 +26,16 @@ $(READY): pyproject.toml setup.py constraints.txt $(filter-out %/sorters.h,$(wil
 demo: $(READY)
 	$(BIN)/garfield demo
 
+PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
+
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(PYTEST) -m "not heavy"
 
 test-quick: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(PYTEST) -m "not slow and not heavy"
+
+test-heavy: $(READY)
+	$(PYTEST) -m heavy
 
 check: $(READY)
 	$(BIN)/ruff check .

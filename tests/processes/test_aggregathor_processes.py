@@ -76,7 +76,7 @@ def garfield(*words, cwd):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_run_is_resumed_with_its_lossy_links(tmp_path):
     words = ("--app", "aggregathor", "--model", "digits_mlp", "--data", "digits", "--workers", 7,
              "--lossy-workers", 2, "--loss", 0.1)  # fmt: skip
@@ -111,7 +111,7 @@ def free_ports(count):
     return ports
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_nodes_of_a_cluster_with_certificates_have_udp_on_the_port_of_grpc(tmp_path):
     names = ("server-0", *(f"worker-{i}" for i in range(5)))
     ports = dict(zip(names, free_ports(len(names)), strict=True))

@@ -1,5 +1,6 @@
 """DRACO as its users run it: real processes, and nodes started by hand with certificates."""
 
+import signal
 import socket
 import subprocess
 import sys
@@ -100,7 +101,7 @@ def cluster_file(path, names, **settings):
     path.write_text("\n".join(['tls = "certs"', "[settings]", *named, "[nodes]", *nodes]))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_nodes_started_by_hand_with_tls_end_at_the_model_of_the_simulation(start, tmp_path):
     names = ("server-0", "worker-0", "worker-1", "worker-2")
     path, lie = tmp_path / "cluster.toml", {"byzantine_workers": 1, "worker_attack": "reverse"}
@@ -111,8 +112,10 @@ def test_nodes_started_by_hand_with_tls_end_at_the_model_of_the_simulation(start
         start("node", "--cluster", path, "--name", name, "--threads", "1", *words[name])
         for name in names
     ]
-    for node in nodes:
-        ended(node)
+    ended(nodes[0])
+    for worker in nodes[1:]:  # else they stay for give_up_s, for servers that are slower
+        worker.send_signal(signal.SIGTERM)
+        ended(worker)
     server = simulate(Settings.of(**SETTINGS, code="cyclic", simulate=True), lambda event: None)
     expected = np.empty(server["server-0"].model.size, np.float32)
     server["server-0"].model.read(expected)

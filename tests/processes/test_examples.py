@@ -10,8 +10,14 @@ import pytest
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/train.py"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(path, marks=pytest.mark.heavy if "decentr" in str(path) else pytest.mark.slow)
+        for path in EXAMPLES
+    ],
+    ids=lambda path: path.parent.name,
+)
 def test_the_example_learns_although_some_lie(example):
     done = subprocess.run(
         [sys.executable, example], capture_output=True, text=True, timeout=200, check=False

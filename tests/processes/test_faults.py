@@ -80,7 +80,7 @@ def test_a_worker_that_was_out_of_reach_is_heard_again_when_it_is_back():
     assert back
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_server_that_was_out_of_reach_catches_up_when_it_is_back():
     settings = BASE.updated(app="msmw", servers=4, f_servers=1, steps=300)
     events = run(settings, Fault("server-2", 10, "freeze"), Fault("server-2", 60, "thaw"))

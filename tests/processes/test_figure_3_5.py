@@ -13,7 +13,7 @@ from tests.full_data import fashion
 
 pytest.importorskip("torch")
 pytest.importorskip("grpc")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # on two idle cores, two minutes in all
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900)]  # on two idle cores, two minutes in all
 
 BASE = Settings.of(
     model="mnist_cnn", data="fashion", workers=11, steps=100, batch=16, evaluate_every=0,

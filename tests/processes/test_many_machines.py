@@ -109,7 +109,7 @@ def nodes(tmp_path):
     assert not [name for name in os.listdir("/run/netns") if name.startswith(hosts._prefix)]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.timeout(600)
 def test_a_cluster_outlives_a_killed_worker_and_an_unplugged_host_and_takes_both_back(nodes):
     for name in PLACES:

@@ -15,6 +15,14 @@ WAIT_S = 580  # on a machine that has much else to do
 
 pytestmark = pytest.mark.timeout(600)
 every_pair = pytest.mark.parametrize("pair", PAIRS, ids=lambda path: path.name)
+every_run = pytest.mark.parametrize(
+    "pair",
+    [
+        pytest.param(path, marks=pytest.mark.heavy if "keras" in path.name else pytest.mark.slow)
+        for path in PAIRS
+    ],
+    ids=lambda path: path.name,
+)
 
 
 def accuracy(script):
@@ -49,20 +57,18 @@ def test_lines_are_counted_as_a_reader_would():
     assert changed_lines(["a", "b", "c"], ["c"]) == 2
 
 
-@pytest.mark.slow
-@every_pair
+@every_run
 def test_the_plain_script_learns(pair):
     assert accuracy(pair / "plain.py")[0] > LEARNED
 
 
-@pytest.mark.slow
-@every_pair
+@every_run
 def test_the_robust_script_learns_although_a_peer_lies(pair):
     found, said = accuracy(pair / "robust.py")
     assert found > LEARNED, said
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @every_pair
 def test_averaging_learns_nothing_from_the_same_peers(pair, tmp_path):
     robust = (pair / "robust.py").read_text()

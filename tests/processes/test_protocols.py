@@ -21,7 +21,7 @@ def run(settings, *faults, by="memory"):
     return events
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_guanyu_learns_with_liars_on_both_sides_and_nobody_waits_for_a_dead_worker():
     settings = BASE.updated(
         app="guanyu", workers=9, byzantine_workers=1, f_workers=2, worker_attack="equivocate",

@@ -35,7 +35,9 @@ def garfield(tmp_path, *words):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", ["tensorflow", "torch,tensorflow"])
+@pytest.mark.parametrize(
+    "framework", ["tensorflow", pytest.param("torch,tensorflow", marks=pytest.mark.heavy)]
+)
 def test_a_run_learns_although_one_lies_goes_on_and_is_quiet(tmp_path, framework):
     words = ("train", *SMALL, "--framework", framework, "--steps", 40, "--out", "x")
     code, _, err = garfield(tmp_path, *words)
@@ -72,7 +74,7 @@ LIARS = {"workers": 6, "byzantine_workers": 1, "worker_attack": "reverse"}
 BOTH = {**LIARS, "byzantine_servers": 1, "server_attack": "random"}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("app", "more"),
     [
@@ -119,7 +121,7 @@ def test_models_that_are_not_the_same_are_named_before_anything_is_computed(tmp_
     assert "kernel 65×64 in worker-1 (4,810 and 4,885 numbers in all)" in err
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.parent.name)
 def test_the_listings_run_with_a_keras_model(example):
     done = subprocess.run(

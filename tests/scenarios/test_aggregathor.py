@@ -34,7 +34,7 @@ def models(settings):
     return vector
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_with_8_of_19_workers_behind_10_percent_loss_it_learns():
     assert accuracy(IMAGES) > 0.45  # chance is 0.1; without loss it is 0.6 by then
 

@@ -152,7 +152,7 @@ def _linear():
     return nn.Linear(3, 2)
 
 
-@pytest.fixture(params=[Simulated, pytest.param(OverGrpc, marks=pytest.mark.slow)])
+@pytest.fixture(params=[Simulated, pytest.param(OverGrpc, marks=pytest.mark.heavy)])
 def network(request):
     return request.param()
 
