@@ -14,7 +14,7 @@ help:
 	@echo "make check   lint, format, types, import layers"
 	@echo "make bench   the benchmarks (RUN=aggregation for one of them)"
 	@echo
-	@echo "make test-quick   what takes no process of its own: under two minutes"
+	@echo "make test-quick   unit tests, contracts and papers: under two minutes"
 	@echo "make test-heavy   what make test leaves out because it is long"
 
 $(READY): pyproject.toml setup.py constraints.txt $(filter-out %/sorters.h,$(wildcard src/garfield/kernels/native/*))
@@ -32,7 +32,7 @@ test: $(READY)
 	$(PYTEST) -m "not heavy"
 
 test-quick: $(READY)
-	$(PYTEST) -m "not slow and not heavy"
+	$(PYTEST) -m "not slow and not heavy" tests/unit tests/contracts tests/papers
 
 test-heavy: $(READY)
 	$(PYTEST) -m heavy

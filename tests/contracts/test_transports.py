@@ -139,7 +139,15 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+QUICK = {"grpc-memory", "udp"}  # they stand for the other real networks in a quick run
+
+
+def _marked(network):
+    quick = network in QUICK or network.startswith("simulated")
+    return network if quick else pytest.param(network, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("network", map(_marked, NETWORKS))
 @pytest.mark.parametrize("check", TRANSPORT_CHECKS, ids=lambda check: check.__name__)
 def test_every_transport_keeps_the_promise(check, network, tmp_path):
     keep(check, partial(NETWORKS[network], tmp_path), network)
