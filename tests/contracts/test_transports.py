@@ -147,7 +147,7 @@ def _marked(network):
     return network if quick else pytest.param(network, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("network", map(_marked, NETWORKS))
+@pytest.mark.parametrize("network", [_marked(network) for network in NETWORKS])
 @pytest.mark.parametrize("check", TRANSPORT_CHECKS, ids=lambda check: check.__name__)
 def test_every_transport_keeps_the_promise(check, network, tmp_path):
     keep(check, partial(NETWORKS[network], tmp_path), network)
