@@ -199,7 +199,7 @@ class Rule:
         """Let the function decide, setting non-finite rows aside; `judged` are the rows left."""
         n = len(judged) + len(set_aside)
         try:
-            return self._run(rows, kind, f - len(set_aside)), judged, set_aside
+            return self._run(rows, kind, judged, f - len(set_aside)), judged, set_aside
         except NonFinite as signal:
             bad = signal.bad[: len(judged)]  # a rule may have added rows of its own
             if not self.robust or not bad.any():
@@ -209,14 +209,26 @@ class Rule:
             fine = np.flatnonzero(~bad)
             return self._decide(rows.subset(fine), kind, judged[fine], f, set_aside)
 
-    def _run(self, rows: Rows, kind: Kind, f: int) -> Choice:
+    def _run(self, rows: Rows, kind: Kind, judged: Indices, f: int) -> Choice:
         for stage in self.stages:
             rows = stage(rows, f=f)
         params = dict(self.params)
-        if params.get("reference") is not None and not isinstance(params["reference"], int):
+        if isinstance(params.get("reference"), int):
+            params["reference"] = self._place(params["reference"], judged)
+        elif params.get("reference") is not None:
             params["reference"] = kind.unwrap(params["reference"], rows.d, "The reference")
         answer = self.function(rows, f=f, **params)
         return answer if isinstance(answer, Choice) else Choice(answer)
+
+    def _place(self, row: int, judged: Indices) -> int:
+        """Where one of the caller's rows stands among those that are left."""
+        places = np.flatnonzero(judged == row)
+        if not len(places):
+            raise InputError(
+                f"{self.name}: row {row}, the reference, is missing or not finite, and nothing can "
+                "take its place. Give another row or a vector as reference, or none."
+            )
+        return int(places[0])
 
     def _spare(self, n: int, f: int, set_aside: Mapping[int, str]) -> None:
         """f faults may be spent on rows set aside, and no more."""
