@@ -85,6 +85,16 @@ class Numbers:
 
 
 @dataclass(frozen=True)
+class WorkerPlace:
+    """Which worker is to be built, for which run, and the data that there are."""
+
+    settings: Settings
+    name: str
+    batches_of: Callable[[str], Any]
+    """The batches of any worker, by name."""
+
+
+@dataclass(frozen=True)
 class NoSettings:
     """The own settings of an application that needs none."""
 
@@ -224,15 +234,10 @@ class Application(Generic[Own]):
     # -- nodes, and what is told of them --------------------------------------------------------
 
     def worker(
-        self,
-        settings: Settings,
-        name: str,
-        model: Adapter,
-        data_of: Callable[[str], Any],
-        **arguments: Unpack[WorkerArguments],
+        self, place: WorkerPlace, model: Adapter, **arguments: Unpack[WorkerArguments]
     ) -> Worker:
-        """Build the worker of that name; `data_of` gives it the batches of any worker."""
-        return self.worker_class(model, data_of(name), **arguments)
+        """Build the worker of that place."""
+        return self.worker_class(model, place.batches_of(place.name), **arguments)
 
     def server(self, model: Adapter, **arguments: Unpack[ServerArguments]) -> Server:
         """Build a server."""

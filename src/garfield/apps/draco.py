@@ -29,7 +29,7 @@ L. Chen, H. Wang, Z. Charles, D. Papailiopoulos, ICML 2018.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,14 @@ import numpy as np
 
 from garfield.adapters.contract import Adapter
 from garfield.adapters.user_data import BatchesByStep
-from garfield.apps.application import Application, Numbers, Run, application, one_framework
+from garfield.apps.application import (
+    Application,
+    Numbers,
+    Run,
+    WorkerPlace,
+    application,
+    one_framework,
+)
 from garfield.apps.groups import Aggregation
 from garfield.coding import Code, Decoded, make_code
 from garfield.core.errors import BoundError, ConfigError, DecodingError
@@ -170,17 +177,12 @@ class Draco(Application[DracoSettings]):
             )
 
     def worker(
-        self,
-        settings: Settings,
-        name: str,
-        model: Adapter,
-        data_of: Callable[[str], Any],
-        **arguments: Unpack[WorkerArguments],
+        self, place: WorkerPlace, model: Adapter, **arguments: Unpack[WorkerArguments]
     ) -> Worker:
-        names = settings.worker_names
+        settings, names = place.settings, place.settings.worker_names
         code = code_of(self.own_of(settings), settings.numbers)
-        batches = [data_of(each) for each in names]
-        return DracoWorker(model, batches, place=names.index(name), code=code, **arguments)
+        batches = [place.batches_of(each) for each in names]
+        return DracoWorker(model, batches, place=names.index(place.name), code=code, **arguments)
 
     def server(self, model: Adapter, **arguments: Unpack[ServerArguments]) -> Server:
         return DracoServer(model, **arguments)

@@ -27,7 +27,7 @@ El Mhamdi, Guerraoui, Guirguis: "Fast Machine Learning with Byzantine Workers an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ from zlib import crc32
 import numpy as np
 
 from garfield.adapters.contract import Adapter
-from garfield.apps.application import Probe, Run, SeveralServers, application
+from garfield.apps.application import Probe, Run, SeveralServers, WorkerPlace, application
 from garfield.core.errors import BoundError, ConfigError
 from garfield.filters import Coefficients, coefficient, farthest, period, smoothness
 from garfield.nodes.patience import Patience
@@ -246,16 +246,12 @@ class LiuBei(SeveralServers[LiuBeiSettings]):
         return settings.updated(gather_every=every)
 
     def worker(
-        self,
-        settings: Settings,
-        name: str,
-        model: Adapter,
-        data_of: Callable[[str], Any],
-        **arguments: Unpack[WorkerArguments],
+        self, place: WorkerPlace, model: Adapter, **arguments: Unpack[WorkerArguments]
     ) -> Worker:
+        settings = place.settings
         every, numbers = self.own_of(settings).gather_every, settings.numbers
         told = Scattering(every, settings.learning, settings.seed, numbers.n_w, numbers.f_w)
-        return ScatteredWorker(model, data_of(name), scattering=told, **arguments)
+        return ScatteredWorker(model, place.batches_of(place.name), scattering=told, **arguments)
 
 
 @application("liubei", LiuBei)

@@ -16,6 +16,7 @@ import numpy as np
 
 from garfield.adapters.contract import SGD, Adapter, Batch
 from garfield.apps import Run
+from garfield.apps.application import WorkerPlace
 from garfield.apps.groups import NONE, Samples
 from garfield.apps.settings import Settings
 from garfield.core.frameworks import require
@@ -51,9 +52,9 @@ class Factory:
     def worker(self, name: str, transport: Transport) -> Worker:
         s = self.settings
         outbox = self._outbox(name, transport, s.worker_names, s.faults.worker_attack)
+        place = WorkerPlace(s, name, lambda whose: self.feed(self._batches(whose, name)))
         return s.application.worker(
-            s, name, self.adapter(name, False),
-            lambda whose: self.feed(self._batches(whose, name)),
+            place, self.adapter(name, False),
             transport=transport, servers=s.server_names, f_ps=s.numbers.f_ps, q_ps=s.numbers.q_ps,
             model_gar=s.model_rule, **self._node(outbox),
             momentum=s.learning.momentum - s.application.server_momentum(s),
