@@ -134,7 +134,7 @@ def aggregathor(ps: Server, run: Run[AggregaThorSettings]) -> None:
 
 
 def presence(ps: Server) -> list[Flags] | None:
-    """For each of the last gradients, where its values arrived; None if all did."""
+    """Where the values of each of the last gradients arrived; None if all did."""
     assert ps.heard is not None  # gradients were gathered
     if not ps.heard.holes:
         return None

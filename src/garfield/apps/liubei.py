@@ -187,7 +187,7 @@ class ScatteredWorker(Worker):
         return found.rows[0] if found.rows else None
 
     def _order(self) -> Sequence[str]:
-        """In which servers are asked at this step; those that keep silent are left out."""
+        """The order in which servers are asked at this step, without those that keep silent."""
         seed = (self._scattering.seed, crc32(self.name.encode()), self.step)
         order = np.random.default_rng(seed).permutation(len(self.servers))
         return [self.servers[i] for i in order if self._patience_with[self.servers[i]].awaited()]

@@ -76,7 +76,7 @@ class Setting:
 
     @property
     def full_name(self) -> str:
-        """With the group that holds it: as messages about tables spell it."""
+        """The name with the group that holds it, as messages about tables spell it."""
         return f"{self.group}.{self.name}" if self.group else self.name
 
     def typed(self, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""From text to a name and its parameters: "bucketing(s=3)", "reverse(factor=-10)"."""
+"""Reads a name and its parameters from text: "bucketing(s=3)", "reverse(factor=-10)"."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Silence:
 
     reason: Reason
     detail: str
-    """For people: "sent 12 of 40 bytes"."""
+    """A text for people: "sent 12 of 40 bytes"."""
 
     def __str__(self) -> str:
         return self.detail

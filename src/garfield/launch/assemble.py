@@ -1,4 +1,4 @@
-"""From settings to node objects: the same ones, whatever carries them.
+"""Builds node objects from settings: the same ones, whatever carries them.
 
 A node is built from the settings, its name and a transport alone. Everything
 random in it comes from the seed and the name, so a node can be built anywhere,
@@ -159,7 +159,7 @@ def shares_of(samples: Samples, workers: int, seed: int) -> list[Any]:
 
 @lru_cache(maxsize=2)
 def settled(settings: Settings) -> Settings:
-    """With what the application works out for itself: the same answer at every node."""
+    """Complete settings by what the application works out: the same answer at every node."""
 
     def probe() -> tuple[Adapter, Batch]:
         data = dataset(settings.samples.data, settings.samples.data_dir)

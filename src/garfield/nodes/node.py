@@ -64,7 +64,7 @@ class Fault(NamedTuple):
 
     times: int
     detail: str
-    """In the words of the last time."""
+    """The detail of the last time."""
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Account:
 
     communication_s: float = 0.0
     faults: dict[str, dict[Reason, Fault]] = field(default_factory=dict)
-    """Of each peer that was silent, or sent what counts as silence: how often, by reason."""
+    """How often each peer was silent, or sent what counts as silence, by reason."""
 
     def note(self, silent: Mapping[str, Silence], waited_s: float) -> None:
         """A round has ended; why some were not heard in it."""

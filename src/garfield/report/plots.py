@@ -118,7 +118,7 @@ def trust(history: RunHistory, title: str) -> Any:
 
 
 def bare(axes: Any, *, grid: bool = True) -> None:
-    """Without the frame that says nothing."""
+    """Remove the frame, which says nothing."""
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(FAINT)
     axes.tick_params(colors=INK, length=0)

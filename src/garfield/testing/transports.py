@@ -41,7 +41,7 @@ from garfield.transport.contract import (
 T = TypeVar("T")
 
 NAMES = tuple(f"worker-{i}" for i in range(6))
-"""Of the nodes that the checks start."""
+"""The names of the nodes that the checks start."""
 
 _GRADIENT = Key("gradient", 7)
 _LENGTH = 10
