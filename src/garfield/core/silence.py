@@ -7,7 +7,6 @@ from its own field.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -39,6 +38,11 @@ class Reason(Enum):
     """Memory that its sender could still change, or that cannot be read safely."""
     NOT_FINITE = "not finite"
     """A number is NaN or infinite."""
+
+    @classmethod
+    def known(cls, value: str) -> bool:
+        """Whether this version writes that to disk; another one may have written the rest."""
+        return value in cls._value2member_map_
 
     @property
     def proof(self) -> bool:
@@ -82,10 +86,6 @@ class Silence:
 
     def to_json(self) -> dict[str, str]:
         return {"reason": self.reason.value, "detail": self.detail}
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, str]) -> Silence:
-        return cls(Reason(record["reason"]), record["detail"])
 
 
 NOT_NEEDED = Silence(Reason.NOT_NEEDED, "not needed")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from garfield.core.events import Event
-from garfield.core.silence import Reason, Silence
+from garfield.core.silence import Reason
 
 Standing: TypeAlias = Literal["trusted", "left out", "heard", "silent", "not needed"]
 """What became of a worker's gradient in a step.
@@ -128,8 +128,9 @@ def standing(event: Event, worker: str) -> Standing:
     if trusted is not None and worker in trusted:
         return "trusted"
     if worker in silent:
-        why = Silence.from_json(silent[worker])
-        return "not needed" if why.reason is Reason.NOT_NEEDED else "silent"
+        told = silent[worker]  # a text alone, where a version wrote it that knew no reasons
+        reason = told["reason"] if isinstance(told, Mapping) else told
+        return "not needed" if reason == Reason.NOT_NEEDED.value else "silent"
     if worker in (event.get("set_aside") or {}):
         return "left out"
     return "heard" if trusted is None else "left out"

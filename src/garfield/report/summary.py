@@ -72,7 +72,8 @@ def misbehaviour(history: RunHistory) -> dict[str, dict[str, Any]]:
     """Peers that lied provably or kept silent, as honest nodes tell it.
 
     Of each: whether there is proof, how often what was seen by the one who saw it most, the
-    reason that weighs most, and who told. A peer lied if one honest witness can prove it.
+    reason that weighs most, and who told. A peer lied if one honest witness can prove it; a
+    reason that only another version knows proves nothing.
     """
     blamed: dict[str, _Blame] = {}
     for part in history.parts:
@@ -81,7 +82,7 @@ def misbehaviour(history: RunHistory) -> dict[str, dict[str, Any]]:
             if witness not in history.roster.honest:
                 continue
             for peer, faults in (event.get("faults") or {}).items():
-                found = {Reason(value): fault for value, fault in faults.items()}
+                found = {Reason(why): fault for why, fault in faults.items() if Reason.known(why)}
                 guilty = {why: fault for why, fault in found.items() if not why.blameless}
                 if guilty:
                     counted = Counter({why: fault["times"] for why, fault in guilty.items()})
