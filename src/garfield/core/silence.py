@@ -57,9 +57,10 @@ class Reason(Enum):
     @property
     def may_pass(self) -> bool:
         """Whether the same question may yet be answered, though the pull ended before its time."""
-        return self is Reason.STALLED
+        return self in _MAY_PASS
 
 
+_MAY_PASS = frozenset({Reason.STALLED, Reason.TOO_SLOW, Reason.NO_ANSWER})
 _BLAMELESS = frozenset({Reason.NOT_NEEDED, Reason.GONE, Reason.WAITS_FOR_OTHERS})
 _PROOFS = frozenset(
     {
