@@ -11,8 +11,9 @@ import pytest
 
 from garfield.core.silence import NOT_NEEDED, no_answer
 from garfield.testing import check_transport
+from garfield.testing.network import NAMES, Network
 from garfield.testing.promises import keep
-from garfield.testing.transports import NAMES, TRANSPORT_CHECKS, Network
+from garfield.testing.transports import TRANSPORT_CHECKS
 from garfield.transport.certs import load, make
 from garfield.transport.connect import grpc_transport
 from garfield.transport.contract import Key, WrappedTransport, first

@@ -23,7 +23,7 @@ import pytest
 
 from garfield.core.errors import ConfigError
 from garfield.core.silence import Reason, Silence, no_answer
-from garfield.transport.certs import load, make
+from garfield.transport.certs import add, load, make
 from garfield.transport.contract import Key, NotYet, Ready, VectorKind, declare_kind, first
 from garfield.transport.grpc import wire
 from garfield.transport.grpc.options import METHOD, NAME_KEY, aio, grpc
@@ -595,7 +595,10 @@ def test_unless_told_so_in_so_many_words(book):
 # -- posing as somebody else ----------------------------------------------------------------------
 
 ANOTHER = Silence(Reason.WRONG_CERTIFICATE, "its certificate names another")
-STRANGER = Silence(Reason.WRONG_CERTIFICATE, "its certificate is not from our authority")
+STRANGER = Silence(Reason.FOREIGN_CERTIFICATE, "its certificate is not from our authority")
+EXPIRED = Silence(Reason.EXPIRED_CERTIFICATE, "its certificate has expired")
+TOO_EARLY = Silence(Reason.EXPIRED_CERTIFICATE, "its certificate is not yet valid by our clock")
+NO_TLS = Silence(Reason.NO_CERTIFICATE, "what listens there does not speak TLS")
 NODES = {"server-0": "server", "server-1": "server", "worker-3": "worker"}
 
 
@@ -685,13 +688,34 @@ def test_without_a_certificate_there_is_no_answer(credentials, book, start):
     assert not box.askers
 
 
-def test_an_expired_certificate_is_no_certificate(tmp_path, credentials, book, start):
-    then = datetime.now(timezone.utc) - timedelta(days=9)
-    make(tmp_path / "old", NODES, valid_days=5, now=then)
-    node = start("server-1", load(tmp_path / "old", "server-1", now=then))
-    start("server-0", load(tmp_path / "old", "server-0", now=then))
+@pytest.mark.parametrize(
+    ("from_days", "to_days", "why"),
+    [(-9, -4, EXPIRED), (2, 5, TOO_EARLY)],
+    ids=["expired", "not yet valid"],
+)
+def test_a_certificate_holds_in_its_time_only(from_days, to_days, why, tmp_path, book, start):
+    now = datetime.now(timezone.utc)
+    make(tmp_path, {"server-1": "server"}, valid_days=30, now=now - timedelta(days=10))
+    then = now + timedelta(days=from_days)
+    add(tmp_path, {"server-0": "server"}, valid_days=to_days - from_days, now=then)
+    node = start("server-1", load(tmp_path, "server-1"))
+    start("server-0", load(tmp_path, "server-0", now=then))
     replies = pull(node, ["server-0"], timeout_s=SHORT_S)
-    assert replies.silent == {"server-0": STRANGER}
+    assert replies.silent == {"server-0": why}
+
+
+def test_one_that_shows_no_certificate_is_told_apart(credentials, book, start):
+    node = start("server-1", credentials("server-1"))
+    start("server-0")
+    book["server-0"] = book["server-0"]._replace(role="server")
+    replies = pull(node, ["server-0"], timeout_s=SHORT_S)
+    assert replies.silent == {"server-0": NO_TLS}
+
+
+@pytest.mark.parametrize("why", [ANOTHER, STRANGER, EXPIRED, TOO_EARLY, NO_TLS], ids=str)
+def test_who_listens_in_a_nodes_place_proves_nothing_of_that_node(why):
+    assert not why.reason.proof
+    assert not why.reason.blameless  # it still is not heard, and that is told
 
 
 if __name__ == "__main__":

@@ -37,6 +37,8 @@ def test_an_attack_that_knows_nothing_can_ask_only_for_length_and_dtype(register
     def peek(view):
         assert (view.d, view.dtype, view.n, view.f, view.rank) == (3, np.float32, 6, 2, 1)
         assert view.honest is None
+        assert view.likely is None
+        assert view.names == ()
         return view.own
 
     peeking = registered("peek", peek, knows="nothing")
@@ -61,6 +63,36 @@ def test_an_attack_that_knows_its_own_vector_sees_no_other(registered):
 def test_an_attack_that_knows_all_sees_everything(registered):
     mean = registered("mean", lambda view: view.honest.mean(axis=0), knows="all")
     np.testing.assert_array_equal(mean(view()), [1, 1, 1])
+
+
+@pytest.mark.parametrize("knows", ["nothing", "own", "all"])
+def test_the_rule_is_hidden_from_an_attack_that_does_not_declare_to_know_it(registered, knows):
+    seen = []
+
+    def look(view):
+        seen.append(view.defence)
+        return np.zeros(view.d)
+
+    registered("look", look, knows=knows)(view(defence=len))
+    registered("look-at-rule", look, knows=knows, knows_rule=True)(view(defence=len))
+    assert seen == [None, len]
+
+
+def test_attackers_remember_what_they_noted_in_earlier_rounds(registered):
+    def count(view):
+        view.memory["rounds"] = view.memory.get("rounds", 0) + 1
+        return np.full(view.d, float(view.memory["rounds"]))
+
+    counting, memory = registered("count", count, knows="nothing"), {}
+    assert [counting(view(memory=memory))[0] for _ in range(3)] == [1, 2, 3]
+    assert counting(view())[0] == 1  # others have a memory of their own
+    rows, rng = np.ones((4, 3)), np.random.default_rng(0)
+    assert counting.rows(rows, f=1, rng=rng, memory=memory)[0][0] == 4
+
+
+def test_an_attack_with_two_faces_is_told_for_whom_its_lie_is(registered):
+    face = registered("face", lambda view: view.side * view.own, knows="own", two_faced=True)
+    np.testing.assert_array_equal(face(view(side=-1)), [0, -1, -2])
 
 
 def test_an_attack_of_ones_own_is_known_by_name_and_takes_parameters(registered):
@@ -109,6 +141,8 @@ def test_attackers_would_honestly_have_sent_the_honest_rows_in_turn():
         ({"honest": np.ones((0, 3))}, garfield.InputError, r"\(h, d\), not empty, got \(0, 3\)"),
         ({"honest": np.ones((4, 2), np.float32)}, garfield.InputError, "2 × float32.* 3 × float32"),
         ({"honest": np.ones((4, 3))}, garfield.InputError, "3 × float64.* 3 × float32"),
+        ({"likely": np.ones((4, 3))}, garfield.InputError, "likely rows are 3 × float64"),
+        ({"names": ("a", "b")}, garfield.InputError, "4 honest rows have 2 names"),
     ],
 )
 def test_a_view_that_cannot_be_is_refused(changes, error, complaint):

@@ -88,6 +88,25 @@ def test_dates_are_checked(tmp_path):
         load(tmp_path, "worker-0", now=now - timedelta(days=1))
 
 
+@pytest.mark.parametrize("days", [float("nan"), float("inf"), 1e9, 0, -1, 1e-9])
+def test_days_that_no_certificate_can_hold_are_refused(tmp_path, days):
+    with pytest.raises(ConfigError, match=r"valid for up to 36500 days.* got .*365 is usual"):
+        make(tmp_path / "certs", NODES, valid_days=days)
+    assert not (tmp_path / "certs").exists()
+
+
+def test_the_most_days_are_possible(tmp_path):
+    make(tmp_path, NODES, valid_days=36_500)
+    assert load(tmp_path, "worker-0").identity.name == "worker-0"
+
+
+@pytest.mark.parametrize("inside", ["", "x"])
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path, inside):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"cannot be written to .*file.*Choose another"):
+        make(tmp_path / "file" / inside, NODES)
+
+
 def test_an_authority_is_never_overwritten(made):
     before = (made / "ca.key").read_bytes()
     with pytest.raises(ConfigError, match="holds an authority already"):

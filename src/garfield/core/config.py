@@ -4,6 +4,8 @@
     class Rounds:
         timeout_s: float = 10.0
         '''How long a synchronous round waits for the slowest.'''
+        retries: Annotated[int, Within(0)] = 3
+        '''A number may have bounds (`core/bounds.py`); it is finite in any case.'''
 
 A field is a setting if it is a str, int, float, bool, one of these or None, or a tuple of
 texts; a field that is itself such a dataclass is a group of settings. Names are flat: each is
@@ -28,8 +30,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from garfield.core.bounds import Within, check_number, is_finite, shown
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.files import as_json
 
@@ -63,6 +66,13 @@ class Setting:
     default: Any
     owner: type
     """The dataclass that declares it."""
+    bounds: Within | None = None
+    """Where its number must lie, if its annotation says so: `Annotated[int, Within(1)]`."""
+
+    def check(self, value: Any) -> None:
+        """Raise ConfigError for a number that is not finite or out of bounds."""
+        if self.kind in (int, float) and value is not None:
+            check_number(self.name, value, self.bounds)
 
     @property
     def about(self) -> str:
@@ -90,10 +100,10 @@ class Setting:
             given = value.split(",") if isinstance(value, str) else value
             if all(isinstance(name, str) for name in given):
                 return tuple(name.strip() for name in given if name.strip())
-        if self.kind is float and type(value) is int:
+        if self.kind is float and type(value) is int and is_finite(value):
             return float(value)
         if type(value) is not self.kind:
-            raise ConfigError(f"{self.name} must be {_WORDS[self.kind]}, got {value!r}.")
+            raise ConfigError(f"{self.name} must be {_WORDS[self.kind]}, got {shown(value)}.")
         return value
 
     def parsed(self, text: str) -> Any:
@@ -115,7 +125,7 @@ def settings_of(owner: type) -> tuple[Setting, ...]:
 def _settings_of(owner: type, group: str) -> tuple[Setting, ...]:
     if not is_dataclass(owner):
         raise ConfigError(f"{owner.__name__} must be a dataclass to hold settings.")
-    hints = typing.get_type_hints(owner)
+    hints = typing.get_type_hints(owner, include_extras=True)
     found: list[Setting] = []
     for field in fields(owner):
         if field.metadata.get("setting", True):
@@ -123,9 +133,10 @@ def _settings_of(owner: type, group: str) -> tuple[Setting, ...]:
             if is_dataclass(hint):
                 found += _settings_of(typing.cast(type, hint), field.name)
             else:
+                hint, bounds = _bounded(hint)
                 kind, optional = _kind(owner, field.name, hint)
                 default = _default(owner, field)
-                found.append(Setting(field.name, group, kind, optional, default, owner))
+                found.append(Setting(field.name, group, kind, optional, default, owner, bounds))
     _refuse_repeated(owner, found)
     return tuple(found)
 
@@ -223,6 +234,14 @@ def _documentation(owner: type) -> dict[str, str]:
         if is_dataclass(base)
         for each in parse_from_object(base).params
     }
+
+
+def _bounded(hint: Any) -> tuple[Any, Within | None]:
+    """A hint without its notes, and the bounds among them."""
+    if typing.get_origin(hint) is not Annotated:
+        return hint, None
+    inner, *notes = typing.get_args(hint)
+    return inner, next((note for note in notes if isinstance(note, Within)), None)
 
 
 def _kind(owner: type, name: str, hint: Any) -> tuple[type, bool]:

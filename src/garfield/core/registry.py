@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from functools import cache
+from typing import Any, Generic, TypeVar, get_type_hints
 
+from garfield.core.annotations import check_value
 from garfield.core.errors import ConfigError, UnknownName
 
 Entry = TypeVar("Entry")
@@ -56,6 +58,7 @@ class Parameters:
 
     def __init__(self, owner: str, function: Callable[..., Any], given: frozenset[str]) -> None:
         self.owner = owner
+        self._function = function
         self.defaults = {
             p.name: p.default
             for p in inspect.signature(function).parameters.values()
@@ -63,7 +66,23 @@ class Parameters:
         }
 
     def check(self, params: Mapping[str, Any]) -> None:
-        """Refuse a misspelt parameter instead of dropping it in silence."""
-        for name in params:
+        """Refuse a misspelt parameter, and a value that does not fit its annotation."""
+        for name, value in params.items():
             if name not in self.defaults:
                 raise UnknownName(f"a parameter of {self.owner}", name, self.defaults)
+            check_value(f"{self.owner}.{name}", value, self._hint(name))
+
+    def _hint(self, name: str) -> Any:
+        """The annotation; without one, a default that is a number says that it is one."""
+        default, hints = self.defaults[name], _hints(self._function)
+        if name in hints:
+            return hints[name]
+        return type(default) if type(default) in (int, float) else Any
+
+
+@cache
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except (NameError, TypeError):  # a user's names that exist for a type checker alone
+        return {}

@@ -30,6 +30,13 @@ class Reason(Enum):
     STALLED = "stalled"
     """The peer began to answer and stopped."""
     WRONG_CERTIFICATE = "wrong certificate"
+    """Another node of ours listens where the peer should be: that is not the peer's doing."""
+    FOREIGN_CERTIFICATE = "foreign certificate"
+    """Somebody whom our authority has not certified listens there, in the peer's place."""
+    EXPIRED_CERTIFICATE = "expired certificate"
+    """What listens there has a certificate that does not hold today, by our clock."""
+    NO_CERTIFICATE = "no certificate"
+    """What listens there shows none: it does not speak TLS."""
     GARBAGE = "garbage"
     """The answer is none that the protocol knows, or not to what was asked."""
     WRONG_STEP = "wrong step"
@@ -64,7 +71,6 @@ _MAY_PASS = frozenset({Reason.STALLED, Reason.TOO_SLOW, Reason.NO_ANSWER})
 _BLAMELESS = frozenset({Reason.NOT_NEEDED, Reason.GONE, Reason.WAITS_FOR_OTHERS})
 _PROOFS = frozenset(
     {
-        Reason.WRONG_CERTIFICATE,
         Reason.GARBAGE,
         Reason.WRONG_STEP,
         Reason.WRONG_SIZE,

@@ -61,6 +61,20 @@ def unanimity(attack: Attack) -> None:
         expect(same == attack.unanimous, f"unanimous={attack.unanimous}, and alike is {same}.")
 
 
+def faces(attack: Attack) -> None:
+    """It tells the two halves of its askers different lies, if and only if `two_faced` says so."""
+    honest = _honest(8, 40)
+    told = [
+        attack(
+            View(own=honest[0], honest=honest, n=11, f=3, side=side,
+                 rng=np.random.default_rng(0), defence=_median)
+        )
+        for side in (1, -1)
+    ]  # fmt: skip
+    differ = not _equal(told[:1], told[1:])
+    expect(differ == attack.two_faced, f"two_faced={attack.two_faced}, and they {differ=}.")
+
+
 def a_lie(attack: Attack) -> None:
     """What it sends is a lie, unless it lies in the data it learns from."""
     honest = _honest(8, 40)
@@ -84,6 +98,15 @@ def knowledge(attack: Attack) -> None:
     own = None if attack.knows == "nothing" else list(_honest(3, 40, seed=3))
     same = _equal(_lies(attack, first, own=own), _lies(attack, other, own=own))
     expect(same, f"knows={attack.knows!r}, and other rows make it tell another lie.")
+
+
+def knowledge_of_the_rule(attack: Attack) -> None:
+    """It tries out the rule only if `knows_rule` says that it knows it."""
+    if not attack.knows_rule:
+        honest = _honest(8, 40)
+        blind = attack.rows(honest, f=3, rng=np.random.default_rng(5))
+        same = _equal(blind, _lies(attack, honest))
+        expect(same, "knows_rule=False, and with a rule to look at it tells another lie.")
 
 
 # -- hard cases -----------------------------------------------------------------------------------
@@ -120,8 +143,8 @@ def unknown_parameter(attack: Attack) -> None:
 
 
 ATTACK_CHECKS = (
-    shape_and_dtype, repeatable, views_unchanged, unanimity, a_lie, knowledge, any_numbers,
-    rows_alike, extreme_rows, unknown_parameter,
+    shape_and_dtype, repeatable, views_unchanged, unanimity, faces, a_lie, knowledge,
+    knowledge_of_the_rule, any_numbers, rows_alike, extreme_rows, unknown_parameter,
 )  # fmt: skip
 
 

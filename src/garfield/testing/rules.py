@@ -139,15 +139,30 @@ def faults_left(rule: Rule) -> None:
 
 
 def missing_row(rule: Rule) -> None:
-    """A row that never came (None) counts as a fault."""
-    if not rule.robust:
-        return
-    rows = list(_rows(rule, 15, 40, seed=9))
-    alone = rule(rows[:4] + rows[5:], f=2)
-    rows[4] = None
-    explained = rule(rows, f=3, explain=True)
-    expect(np.array_equal(explained.vector, alone), "It is not the result of the others at f=2.")
-    expect(explained.set_aside == {4: "missing"}, f"set_aside is {dict(explained.set_aside)}.")
+    """A row that never came (None) lowers f only where the others are too few for it."""
+    for n in (rule.needs(3), rule.needs(3) + 1) if rule.robust else ():
+        rows = list(spread_out(n, 40, seed=9))
+        told = min(3, rule.max_f(n - 1))
+        alone = rule(rows[:4] + rows[5:], f=told)
+        rows[4] = None
+        explained = rule(rows, f=3, explain=True)
+        same = np.array_equal(explained.vector, alone)
+        expect(same, f"n={n}: it is not the result of the others at f={told}.")
+        expect(explained.f == told, f"n={n}: told was f={explained.f}, not {told}.")
+        expect(explained.set_aside == {4: "missing"}, f"set_aside is {dict(explained.set_aside)}.")
+
+
+def missing_and_bad_rows(rule: Rule) -> None:
+    """Beside a row that never came, one that is not finite lowers f by one, as it does alone."""
+    for n in (rule.needs(3), rule.needs(3) + 1) if rule.robust else ():
+        rows = list(spread_out(n, 40, seed=9))
+        told = min(2, rule.max_f(n - 2))
+        alone = rule(rows[:4] + rows[5:6] + rows[7:], f=told)
+        rows[4], rows[6] = None, np.full(40, np.nan, np.float32)
+        explained = rule(rows, f=3, explain=True)
+        same = np.array_equal(explained.vector, alone)
+        expect(same, f"n={n}: it is not the result of the others at f={told}.")
+        expect(explained.f == told, f"n={n}: told was f={explained.f}, not {told}.")
 
 
 def too_many_faulty(rule: Rule) -> None:
@@ -206,7 +221,8 @@ def weights(rule: Rule) -> None:
 def presence_mask(rule: Rule) -> None:
     """A presence mask is honoured, or refused with the names of rules that take one."""
     rows = _rows(rule, 9, 300, f=2, seed=14)
-    present = np.random.default_rng(15).random(rows.shape) > 0.4
+    order = np.random.default_rng(15).random(rows.shape).argsort(axis=0)
+    present = order < rule.needs(2)  # as many values of every coordinate as it needs
     if not rule.masks:
         with refused(ConfigError, r"no presence mask.*median", "A mask"):
             rule(rows, f=2, mask=present)
@@ -216,6 +232,22 @@ def presence_mask(rule: Rule) -> None:
     expect(np.array_equal(once, again), "What lies where nothing arrived changes the result.")
     everything = rule(rows, f=2, mask=np.ones(rows.shape, bool))
     expect(close(everything, rule(rows, f=2), rows), "A mask that is all true changes the result.")
+
+
+def too_few_present(rule: Rule) -> None:
+    """A mask that leaves fewer values of a coordinate than f needs is refused with both numbers."""
+    if not rule.masks:
+        return
+    needed = rule.needs(2)
+    rows = _rows(rule, 9, 300, f=2, seed=14)
+    present = np.ones(rows.shape, bool)
+    present[needed - 1 :, 217] = False
+    with refused(InputError, rf"{needed} values .* f=2 .* 217 only {needed - 1}", "Too few values"):
+        rule(rows, f=2, mask=present)
+    some = [row if i < needed else None for i, row in enumerate(rows)]
+    lost = np.arange(len(rows))[:, None] < np.full(300, needed)
+    told = rule(some, f=2, mask=lost, explain=True).f
+    expect(told == 2, f"Rows that were lost on their way lower f to {told}.")
 
 
 # -- hygiene --------------------------------------------------------------------------------------
@@ -247,8 +279,10 @@ def unknown_parameter(rule: Rule) -> None:
 
 RULE_CHECKS = (
     bound, largest_f, whole_f, order_of_rows, translation, scaling, poisoned_rows, many_poisons,
-    overflowing_squares, faults_left, missing_row, too_many_faulty, colluding_attackers,
-    explanation, weights, presence_mask, inputs_unchanged, read_only_rows, unknown_parameter,
+    overflowing_squares, faults_left, missing_row,
+    missing_and_bad_rows, too_many_faulty, colluding_attackers,
+    explanation, weights, presence_mask, too_few_present,
+    inputs_unchanged, read_only_rows, unknown_parameter,
 )  # fmt: skip
 """Each is a function of a rule whose randomness is fixed (`Rule.seeded`)."""
 

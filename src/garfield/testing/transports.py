@@ -1,7 +1,7 @@
 """What is promised of every transport, however it moves its vectors.
 
     from garfield.testing import check_transport
-    from garfield.testing.transports import Network
+    from garfield.testing.network import Network
 
     check_transport(lambda: Network(lambda name, addresses: MyTransport(name, addresses)))
 
@@ -14,79 +14,43 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial, wraps
-from typing import Any, TypeVar
+from math import inf
 
 import numpy as np
 
 from garfield.core.errors import GarfieldError
 from garfield.core.silence import NOT_FINITE, NOT_NEEDED, Reason
+from garfield.testing.network import (
+    GRADIENT,
+    NAMES,
+    Cluster,
+    NewNetwork,
+    PlainOutbox,
+    expect_names,
+    expect_row,
+    expect_silent,
+    expect_soon,
+    pull,
+    ready,
+    vector,
+)
 from garfield.testing.promises import Check, expect, keep_all, refused
 from garfield.transport.contract import (
-    Answer,
+    NEWEST,
     Gone,
+    Heard,
     Key,
-    NotYet,
-    Payload,
     Ready,
+    Refused,
     Replies,
     Transport,
-    Until,
     all_of,
     first,
 )
-
-T = TypeVar("T")
-
-NAMES = tuple(f"worker-{i}" for i in range(6))
-"""The names of the nodes that the checks start."""
-
-_GRADIENT = Key("gradient", 7)
-_LENGTH = 10
-_SOON_S = 8.0  # less than the deadline of a pull, and much for a machine that is busy otherwise
-
-
-class Network:
-    """A network to start nodes on, whose transports have threads and a real clock."""
-
-    def __init__(self, make: Callable[[str, Mapping[str, str]], Transport]) -> None:
-        self._make = make
-        self.addresses: dict[str, str] = {}
-
-    def transport(self, name: str) -> Transport:
-        """The transport of a new node, which does not serve yet."""
-        return self._make(name, self.addresses)
-
-    def join(self, transport: Transport) -> None:
-        """Let the others know a node that serves."""
-        self.addresses[transport.name] = transport.address
-
-    def run(self, call: Callable[[], T]) -> T:
-        """Run one node's part of a check."""
-        return call()
-
-    def run_together(self, calls: Sequence[Callable[[], object]]) -> None:
-        """Run several parts side by side, to their ends."""
-        threads = [threading.Thread(target=call) for call in calls]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def run_later(self, delay_s: float, call: Callable[[], object]) -> Callable[[], None]:
-        """Run a part after so long; returns how to wait until it is done."""
-        timer = threading.Timer(delay_s, call)
-        timer.start()
-        return timer.join
-
-    def now_s(self) -> float:
-        """The time by the transports' clock."""
-        return time.monotonic()
-
-
-NewNetwork = Callable[[], Network]
 
 
 def check_transport(new_network: NewNetwork, name: str = "the transport") -> None:
@@ -94,155 +58,61 @@ def check_transport(new_network: NewNetwork, name: str = "the transport") -> Non
     keep_all(TRANSPORT_CHECKS, new_network, name)
 
 
-# -- what checks are made of ----------------------------------------------------------------------
-
-
-class PlainOutbox:
-    """What a node publishes, in its simplest form."""
-
-    def __init__(self, answers: Mapping[Key, Answer] | None = None) -> None:
-        self.answers = dict(answers or {})
-        self.asked: list[tuple[str, Key]] = []
-        self._wakes: list[Callable[[], None]] = []
-
-    def answer(self, asker: str, key: Key) -> Answer:
-        self.asked.append((asker, key))
-        return self.answers.get(key, NotYet())
-
-    def watch(self, wake: Callable[[], None]) -> None:
-        self._wakes.append(wake)
-
-    def publish(self, key: Key, vector: Payload) -> None:
-        self.answers[key] = Ready(vector)
-        for wake in self._wakes:
-            wake()
-
-
-class Cluster:
-    """Starts nodes on a network, and closes them."""
-
-    def __init__(self, network: Network) -> None:
-        self.network = network
-        self._open: list[Transport] = []
-
-    def start(self, name: str, outbox: PlainOutbox | None = None) -> Transport:
-        transport = self.network.transport(name)
-        self._open.append(transport)
-        transport.serve(PlainOutbox() if outbox is None else outbox)
-        self.network.join(transport)
-        return transport
-
-    def start_all(
-        self, answers: Sequence[Answer | None], key: Key = _GRADIENT
-    ) -> tuple[list[Transport], list[PlainOutbox]]:
-        """A node per answer to `key`; the first of them asks."""
-        boxes = [PlainOutbox({} if answer is None else {key: answer}) for answer in answers]
-        named = zip(NAMES, boxes, strict=False)
-        return [self.start(name, box) for name, box in named], boxes
-
-    def pull(self, transport: Transport, *what: Any, **how: Any) -> Replies:
-        return self.network.run(lambda: _pull(transport, *what, **how))
-
-    def timed_pull(self, *what: Any, **how: Any) -> tuple[Replies, float]:
-        """What a pull brought, and in how many seconds."""
-        began = self.network.now_s()
-        return self.pull(*what, **how), self.network.now_s() - began
-
-    def close(self) -> None:
-        for transport in self._open:
-            transport.close()
-        self._open.clear()
-
-
-def _pull(
-    transport: Transport, peers: Sequence[str], until: Until, key: Key = _GRADIENT,
-    length: int = _LENGTH, timeout_s: float = 10.0,
-) -> Replies:  # fmt: skip
-    return transport.pull(peers, key, length=length, until=until, timeout_s=timeout_s)
-
-
-def _vector(seed: int, length: int = _LENGTH) -> Payload:
-    return np.random.default_rng(seed).standard_normal(length).astype(np.float32)
-
-
-def _ready(seed: int, length: int = _LENGTH) -> Ready:
-    return Ready(_vector(seed, length))
-
-
-def _expect_names(replies: Replies, *names: str) -> None:
-    told = {name: str(why) for name, why in replies.silent.items()}
-    expect(replies.names == names, f"Expected {names}, got {replies.names}; silent: {told}.")
-
-
-def _expect_row(row: Payload, expected: Payload) -> None:
-    same = row.dtype == expected.dtype and np.array_equal(row, expected)
-    expect(same, f"A row of {len(row)} × {row.dtype} is not what was published.")
-
-
-def _expect_silent(replies: Replies, *names: str) -> None:
-    told = {name: str(why) for name, why in replies.silent.items()}
-    expect(set(replies.silent) == set(names), f"Expected {names} to be silent, got {told}.")
-
-
-def _expect_soon(wait_s: float) -> None:
-    expect(wait_s < _SOON_S, f"It took {wait_s:.1f} s.")
-
-
 # -- what comes back ------------------------------------------------------------------------------
 
 
 def what_was_published_is_pulled(cluster: Cluster) -> None:
     """A pull brings what the peer has published, and says of nobody that it was silent."""
-    (asker, *_), _ = cluster.start_all([None, _ready(1)])
+    (asker, *_), _ = cluster.start_all([None, ready(1)])
     replies = cluster.pull(asker, ["worker-1"], first(1))
-    _expect_names(replies, "worker-1")
-    _expect_silent(replies)
+    expect_names(replies, "worker-1")
+    expect_silent(replies)
     expect(not replies.gone, f"Nobody is past the step, got {replies.gone}.")
-    _expect_row(replies.rows[0], _vector(1))
+    expect_row(replies.rows[0], vector(1))
 
 
 def what_is_published_later_is_waited_for(cluster: Cluster) -> None:
     """A vector that is not there yet is waited for, and comes as soon as it is."""
     (asker, *_), boxes = cluster.start_all([None, None])
-    done = cluster.network.run_later(0.3, lambda: boxes[1].publish(_GRADIENT, _vector(1)))
+    done = cluster.network.run_later(0.3, lambda: boxes[1].publish(GRADIENT, vector(1)))
     replies, wait_s = cluster.timed_pull(asker, ["worker-1"], first(1))
     done()
-    _expect_row(replies.rows[0], _vector(1))
+    expect_row(replies.rows[0], vector(1))
     expect(wait_s > 0.2, f"It came after {wait_s:.2f} s, before it was published.")
-    _expect_soon(wait_s)
+    expect_soon(wait_s)
 
 
 def rows_are_ordered_by_name(cluster: Cluster) -> None:
     """Rows are ordered by their senders' names, whatever the order of asking and arrival."""
     (asker, *_), boxes = cluster.start_all([None] * 5)
     done = [
-        cluster.network.run_later(0.05 * (5 - i), partial(boxes[i].publish, _GRADIENT, _vector(i)))
+        cluster.network.run_later(0.05 * (5 - i), partial(boxes[i].publish, GRADIENT, vector(i)))
         for i in range(1, 5)
     ]
     replies = cluster.pull(asker, NAMES[4:0:-1], all_of(NAMES[1:5]))
     for published in done:
         published()
-    _expect_names(replies, *NAMES[1:5])
+    expect_names(replies, *NAMES[1:5])
     for i, row in enumerate(replies.rows, start=1):
-        _expect_row(row, _vector(i))
+        expect_row(row, vector(i))
 
 
 def the_first_are_enough(cluster: Cluster) -> None:
     """The first q are enough: the others are not waited for, nor blamed."""
-    (asker, *_), boxes = cluster.start_all([None, _ready(1), None, _ready(3), None])
+    (asker, *_), boxes = cluster.start_all([None, ready(1), None, ready(3), None])
     replies, wait_s = cluster.timed_pull(asker, NAMES[1:5], first(2))
-    _expect_names(replies, "worker-1", "worker-3")
+    expect_names(replies, "worker-1", "worker-3")
     blamed = {name: why for name, why in replies.silent.items() if why != NOT_NEEDED}
     expect(not blamed, f"Blamed for nothing: {blamed}.")
-    _expect_silent(replies, "worker-2", "worker-4")
-    _expect_soon(wait_s)
-    boxes[2].publish(_GRADIENT, _vector(2))  # nobody is listening, and nothing breaks
-    _expect_names(cluster.pull(asker, ["worker-2"], first(1)), "worker-2")
+    expect_silent(replies, "worker-2", "worker-4")
+    expect_soon(wait_s)
+    boxes[2].publish(GRADIENT, vector(2))  # nobody is listening, and nothing breaks
+    expect_names(cluster.pull(asker, ["worker-2"], first(1)), "worker-2")
 
 
 def no_more_than_enough_come(cluster: Cluster) -> None:
     """No more rows come than were enough."""
-    (asker, *_), _ = cluster.start_all([None, *(_ready(i) for i in range(1, 5))])
+    (asker, *_), _ = cluster.start_all([None, *(ready(i) for i in range(1, 5))])
     for _ in range(10):
         replies = cluster.pull(asker, NAMES[1:5], first(3))
         expect(len(replies.names) == len(replies.rows) == 3, f"{replies.names} came for 3.")
@@ -251,40 +121,40 @@ def no_more_than_enough_come(cluster: Cluster) -> None:
 
 def those_named_are_waited_for(cluster: Cluster) -> None:
     """With all_of, everybody named is waited for, and nobody else."""
-    (asker, *_), boxes = cluster.start_all([None, _ready(1), None, None])
-    done = cluster.network.run_later(0.3, lambda: boxes[2].publish(_GRADIENT, _vector(2)))
+    (asker, *_), boxes = cluster.start_all([None, ready(1), None, None])
+    done = cluster.network.run_later(0.3, lambda: boxes[2].publish(GRADIENT, vector(2)))
     replies = cluster.pull(asker, NAMES[1:4], all_of(NAMES[1:3]))
     done()
-    _expect_names(replies, "worker-1", "worker-2")
-    _expect_silent(replies, "worker-3")
+    expect_names(replies, "worker-1", "worker-2")
+    expect_silent(replies, "worker-3")
 
 
 def nothing_is_asked_for_when_nothing_is_needed(cluster: Cluster) -> None:
     """A pull that needs nobody returns at once, with nothing."""
     (asker, *_), _ = cluster.start_all([None, None])
     replies, wait_s = cluster.timed_pull(asker, ["worker-1"], first(0))
-    _expect_names(replies)
-    _expect_soon(wait_s)
+    expect_names(replies)
+    expect_soon(wait_s)
 
 
 def a_node_may_ask_itself(cluster: Cluster) -> None:
     """A node may ask itself, and is answered as a peer would be."""
-    (asker, *_), boxes = cluster.start_all([None, _ready(1)])
-    done = cluster.network.run_later(0.2, lambda: boxes[0].publish(_GRADIENT, _vector(0)))
+    (asker, *_), boxes = cluster.start_all([None, ready(1)])
+    done = cluster.network.run_later(0.2, lambda: boxes[0].publish(GRADIENT, vector(0)))
     replies = cluster.pull(asker, ["worker-1", "worker-0"], first(2))
     done()
-    _expect_names(replies, "worker-0", "worker-1")
-    _expect_row(replies.rows[0], _vector(0))
+    expect_names(replies, "worker-0", "worker-1")
+    expect_row(replies.rows[0], vector(0))
     asked = boxes[0].asked[0]
-    expect(asked == ("worker-0", _GRADIENT), f"The outbox was asked by and for {asked}.")
+    expect(asked == ("worker-0", GRADIENT), f"The outbox was asked by and for {asked}.")
 
 
 def the_outbox_is_told_who_asks(cluster: Cluster) -> None:
     """The outbox is told who asks, and for what."""
-    transports, boxes = cluster.start_all([_ready(0), _ready(1), _ready(2)])
+    transports, boxes = cluster.start_all([ready(0), ready(1), ready(2)])
     cluster.pull(transports[1], ["worker-0"], first(1))
     cluster.pull(transports[2], ["worker-0"], first(1))
-    expected = [("worker-1", _GRADIENT), ("worker-2", _GRADIENT)]
+    expected = [("worker-1", GRADIENT), ("worker-2", GRADIENT)]
     expect(boxes[0].asked == expected, f"It was told {boxes[0].asked}.")
 
 
@@ -298,11 +168,11 @@ def keys_are_kept_apart(cluster: Cluster) -> None:
         for round_ in (0, 3)
     ]
     for seed, key in enumerate(keys):
-        box.publish(key, _vector(seed))
+        box.publish(key, vector(seed))
     asker = cluster.start("worker-0")
     cluster.start("worker-1", box)
     for seed, key in enumerate(keys):
-        _expect_row(cluster.pull(asker, ["worker-1"], first(1), key=key).rows[0], _vector(seed))
+        expect_row(cluster.pull(asker, ["worker-1"], first(1), key=key).rows[0], vector(seed))
 
 
 def _expect_sent(senders: Sequence[Transport], whole: int) -> None:
@@ -315,11 +185,11 @@ def _expect_sent(senders: Sequence[Transport], whole: int) -> None:
 def vectors_short_and_long_arrive_whole(cluster: Cluster) -> None:
     """Vectors short and long arrive whole, and are counted where they leave and where they come."""
     for length in (1, 262_144, 262_145, 5_000_000):
-        (asker, *senders), _ = cluster.start_all([None, _ready(1, length), _ready(2, length)])
+        (asker, *senders), _ = cluster.start_all([None, ready(1, length), ready(2, length)])
         for _ in range(2):  # the second time into the same memory
             replies = cluster.pull(asker, NAMES[1:3], first(2), length=length)
-            _expect_row(replies.rows[0], _vector(1, length))
-            _expect_row(replies.rows[1], _vector(2, length))
+            expect_row(replies.rows[0], vector(1, length))
+            expect_row(replies.rows[1], vector(2, length))
         whole = 16 * length
         received = asker.bytes_received
         expect(received >= whole, f"{received} bytes received of {whole}.")
@@ -330,31 +200,31 @@ def vectors_short_and_long_arrive_whole(cluster: Cluster) -> None:
 
 def rows_of_another_kind_stay(cluster: Cluster) -> None:
     """Rows stay as they are when vectors of another kind are pulled."""
-    (asker, *_), boxes = cluster.start_all([None, _ready(1)])
-    boxes[1].publish(Key("model", 7), _vector(2))
+    (asker, *_), boxes = cluster.start_all([None, ready(1)])
+    boxes[1].publish(Key("model", 7), vector(2))
     gradient = cluster.pull(asker, ["worker-1"], first(1)).rows[0]
     cluster.pull(asker, ["worker-1"], first(1), key=Key("model", 7))
-    _expect_row(gradient, _vector(1))
+    expect_row(gradient, vector(1))
 
 
 def rows_are_read_only(cluster: Cluster) -> None:
     """Whoever gets a row cannot change what was published."""
-    published = _vector(1)
+    published = vector(1)
     published.flags.writeable = False
-    (asker, *_), _ = cluster.start_all([_ready(0), Ready(published)])
+    (asker, *_), _ = cluster.start_all([ready(0), Ready(published)])
     for row in cluster.pull(asker, NAMES[:2], first(2)).rows:
         expect(not row.flags.writeable, "A row can be written to.")
-    _expect_row(published, _vector(1))
+    expect_row(published, vector(1))
 
 
 def a_shared_copy_is_a_copy(cluster: Cluster) -> None:
     """A copy made for peers on this host holds the same numbers, and travels as any vector."""
     (asker, sender), boxes = cluster.start_all([None, None])
-    vector = _vector(1, 500_000)
-    copy = sender.shared_copy(vector)
-    boxes[1].publish(_GRADIENT, vector if copy is None else copy)
-    replies = cluster.pull(asker, ["worker-1"], first(1), length=len(vector))
-    _expect_row(replies.rows[0], _vector(1, 500_000))
+    long = vector(1, 500_000)
+    copy = sender.shared_copy(long)
+    boxes[1].publish(GRADIENT, long if copy is None else copy)
+    replies = cluster.pull(asker, ["worker-1"], first(1), length=len(long))
+    expect_row(replies.rows[0], vector(1, 500_000))
 
 
 def numbers_are_of_the_kind_s_dtype(cluster: Cluster) -> None:
@@ -364,16 +234,16 @@ def numbers_are_of_the_kind_s_dtype(cluster: Cluster) -> None:
         wide = np.random.default_rng(1).standard_normal(length) * 1e200
         infinite = wide.copy()
         infinite[-1] = np.inf
-        said = [Ready(wide), Ready(wide), Ready(infinite), _ready(3, length), Ready(wide[:-1])]
+        said = [Ready(wide), Ready(wide), Ready(infinite), ready(3, length), Ready(wide[:-1])]
         transports, _ = cluster.start_all(said, coded)
         for _ in range(2):  # the second time into the same memory
             replies = cluster.pull(transports[0], NAMES[:5], first(5), key=coded, length=length)
-            _expect_names(replies, "worker-0", "worker-1")
+            expect_names(replies, "worker-0", "worker-1")
             for row in replies.rows:
-                _expect_row(row, wide)
+                expect_row(row, wide)
             why = replies.silent["worker-2"]
             expect(why == NOT_FINITE, f"Of an infinite number it is said: {why}.")
-            _expect_silent(replies, "worker-2", "worker-3", "worker-4")
+            expect_silent(replies, "worker-2", "worker-3", "worker-4")
         cluster.close()
 
 
@@ -382,13 +252,13 @@ def numbers_are_of_the_kind_s_dtype(cluster: Cluster) -> None:
 
 def deadlines_are_kept(cluster: Cluster) -> None:
     """Whoever says nothing is silent at the deadline, and no later."""
-    (asker, *_), _ = cluster.start_all([None, _ready(1), None])
+    (asker, *_), _ = cluster.start_all([None, ready(1), None])
     replies, wait_s = cluster.timed_pull(asker, NAMES[1:3], first(2), timeout_s=1.0)
-    _expect_names(replies, "worker-1")
-    _expect_silent(replies, "worker-2")
+    expect_names(replies, "worker-1")
+    expect_silent(replies, "worker-2")
     _expect_reason(replies, "worker-2", Reason.NO_ANSWER)
     expect(wait_s > 0.9, f"It was waited for {wait_s:.2f} s instead of 1.")
-    _expect_soon(wait_s)
+    expect_soon(wait_s)
 
 
 def _expect_reason(replies: Replies, name: str, reason: Reason) -> None:
@@ -398,25 +268,25 @@ def _expect_reason(replies: Replies, name: str, reason: Reason) -> None:
 
 def who_is_past_the_step_says_so(cluster: Cluster) -> None:
     """A peer that is past the step says where it is, and is blamed for nothing."""
-    (asker, *_), _ = cluster.start_all([None, Gone(now=12), _ready(2)])
+    (asker, *_), _ = cluster.start_all([None, Gone(now=12), ready(2)])
     replies, wait_s = cluster.timed_pull(asker, NAMES[1:3], first(2))
-    _expect_names(replies, "worker-2")
+    expect_names(replies, "worker-2")
     expect(replies.gone == {"worker-1": 12}, f"It says {replies.gone}.")
-    _expect_silent(replies, "worker-1")
+    expect_silent(replies, "worker-1")
     _expect_reason(replies, "worker-1", Reason.GONE)
-    _expect_soon(wait_s)
+    expect_soon(wait_s)
 
 
 def another_length_is_silence(cluster: Cluster) -> None:
     """A vector of another length counts as silence, and is proof of a lie."""
     for length in (9, 11, 1, 1000):
-        (asker, *_), _ = cluster.start_all([None, _ready(1, length), _ready(2)])
+        (asker, *_), _ = cluster.start_all([None, ready(1, length), ready(2)])
         replies, wait_s = cluster.timed_pull(asker, NAMES[1:3], first(2))
-        _expect_names(replies, "worker-2")
+        expect_names(replies, "worker-2")
         _expect_reason(replies, "worker-1", Reason.WRONG_SIZE)
         told = str(replies.silent["worker-1"])
         expect(str(length) in told or str(4 * length) in told, f"Of {length} it is said: {told}.")
-        _expect_soon(wait_s)
+        expect_soon(wait_s)
         cluster.close()
 
 
@@ -424,12 +294,12 @@ def numbers_that_are_not_finite_are_silence(cluster: Cluster) -> None:
     """A vector with a number that is not finite counts as silence, also one's own."""
     for poison in (np.nan, np.inf, -np.inf):
         for length in (10, 600_001):
-            poisoned = _vector(1, length)
+            poisoned = vector(1, length)
             poisoned[-1] = poison
-            said = [Ready(poisoned), Ready(poisoned), _ready(2, length)]
+            said = [Ready(poisoned), Ready(poisoned), ready(2, length)]
             (asker, *_), _ = cluster.start_all(said)
             replies = cluster.pull(asker, NAMES[:3], first(3), length=length)
-            _expect_names(replies, "worker-2")
+            expect_names(replies, "worker-2")
             _expect_reason(replies, "worker-0", Reason.NOT_FINITE)
             _expect_reason(replies, "worker-1", Reason.NOT_FINITE)
             cluster.close()
@@ -438,21 +308,21 @@ def numbers_that_are_not_finite_are_silence(cluster: Cluster) -> None:
 def bytes_that_are_no_such_vector_are_silence(cluster: Cluster) -> None:
     """Bytes that are no vector as was asked for count as silence."""
     for lie in (b"", b"abc", b"x" * 39, b"x" * 41, b"\xff" * 40):
-        (asker, *_), _ = cluster.start_all([Ready(lie), Ready(lie), _ready(2)])
+        (asker, *_), _ = cluster.start_all([Ready(lie), Ready(lie), ready(2)])
         replies = cluster.pull(asker, NAMES[:3], first(3))
-        _expect_names(replies, "worker-2")
-        _expect_silent(replies, "worker-0", "worker-1")
+        expect_names(replies, "worker-2")
+        expect_silent(replies, "worker-0", "worker-1")
         cluster.close()
 
 
 def whoever_drips_is_silent(cluster: Cluster) -> None:
     """Whoever sends too slowly is silent, and holds nobody up beyond the deadline."""
-    drip = Ready(_vector(1), pace_bps=8.0)
-    (asker, *_), _ = cluster.start_all([None, drip, _ready(2)])
+    drip = Ready(vector(1), pace_bps=8.0)
+    (asker, *_), _ = cluster.start_all([None, drip, ready(2)])
     replies, wait_s = cluster.timed_pull(asker, NAMES[1:3], first(2), timeout_s=1.5)
-    _expect_names(replies, "worker-2")
-    _expect_silent(replies, "worker-1")
-    _expect_soon(wait_s)
+    expect_names(replies, "worker-2")
+    expect_silent(replies, "worker-1")
+    expect_soon(wait_s)
 
 
 # -- coming and going -----------------------------------------------------------------------------
@@ -461,19 +331,19 @@ def whoever_drips_is_silent(cluster: Cluster) -> None:
 def a_peer_that_starts_late_is_waited_for(cluster: Cluster) -> None:
     """A peer that starts late is waited for."""
     asker = cluster.start("worker-0")
-    box = PlainOutbox({_GRADIENT: _ready(1)})
+    box = PlainOutbox({GRADIENT: ready(1)})
     done = cluster.network.run_later(0.3, lambda: cluster.start("worker-1", box))
     replies = cluster.pull(asker, ["worker-1"], first(1))
     done()
-    _expect_row(replies.rows[0], _vector(1))
+    expect_row(replies.rows[0], vector(1))
 
 
 def a_peer_that_never_starts_is_silent(cluster: Cluster) -> None:
     """A peer that never starts is silent."""
     asker = cluster.start("worker-0")
     replies = cluster.pull(asker, ["worker-1"], first(1), timeout_s=0.3)
-    _expect_names(replies)
-    _expect_silent(replies, "worker-1")
+    expect_names(replies)
+    expect_silent(replies, "worker-1")
 
 
 def a_peer_that_starts_late_is_silent_for_what_it_does_then(cluster: Cluster) -> None:
@@ -483,21 +353,21 @@ def a_peer_that_starts_late_is_silent_for_what_it_does_then(cluster: Cluster) ->
     done = cluster.network.run_later(0.2, lambda: cluster.start("worker-1"))
     replies = cluster.pull(asker, ["worker-1"], first(1), timeout_s=1.5)
     done()
-    _expect_silent(replies, "worker-1")
+    expect_silent(replies, "worker-1")
     _expect_reason(replies, "worker-1", Reason.NO_ANSWER)
 
 
 def a_peer_that_comes_back_is_found_again(cluster: Cluster) -> None:
     """A peer that goes and comes back is found again."""
-    (asker, peer), _ = cluster.start_all([None, _ready(1)])
-    _expect_names(cluster.pull(asker, ["worker-1"], first(1)), "worker-1")
+    (asker, peer), _ = cluster.start_all([None, ready(1)])
+    expect_names(cluster.pull(asker, ["worker-1"], first(1)), "worker-1")
     peer.close()
-    _expect_names(cluster.pull(asker, ["worker-1"], first(1), timeout_s=0.3))
-    box = PlainOutbox({_GRADIENT: _ready(3)})
+    expect_names(cluster.pull(asker, ["worker-1"], first(1), timeout_s=0.3))
+    box = PlainOutbox({GRADIENT: ready(3)})
     done = cluster.network.run_later(0.2, lambda: cluster.start("worker-1", box))
     replies = cluster.pull(asker, ["worker-1"], first(1))
     done()
-    _expect_row(replies.rows[0], _vector(3))
+    expect_row(replies.rows[0], vector(3))
 
 
 def a_peer_that_comes_back_meanwhile_is_asked_again(cluster: Cluster) -> None:
@@ -506,12 +376,12 @@ def a_peer_that_comes_back_meanwhile_is_asked_again(cluster: Cluster) -> None:
 
     def restart() -> None:
         peer.close()
-        cluster.start("worker-1", PlainOutbox({_GRADIENT: _ready(4)}))
+        cluster.start("worker-1", PlainOutbox({GRADIENT: ready(4)}))
 
     done = cluster.network.run_later(0.3, restart)
     replies = cluster.pull(asker, ["worker-1"], first(1))
     done()
-    _expect_row(replies.rows[0], _vector(4))
+    expect_row(replies.rows[0], vector(4))
 
 
 def different_kinds_may_be_pulled_at_once(cluster: Cluster) -> None:
@@ -521,19 +391,19 @@ def different_kinds_may_be_pulled_at_once(cluster: Cluster) -> None:
     found: dict[Key, Replies] = {}
 
     def ask(key: Key) -> None:
-        found[key] = _pull(asker, NAMES[1:3], first(2), key=key)
+        found[key] = pull(asker, NAMES[1:3], first(2), key=key)
 
     def publish() -> None:
         for seed, key in enumerate(keys):
-            boxes[1].publish(key, _vector(seed))
-            boxes[2].publish(key, _vector(seed + 10))
+            boxes[1].publish(key, vector(seed))
+            boxes[2].publish(key, vector(seed + 10))
 
     done = cluster.network.run_later(0.1, publish)
     cluster.network.run_together([partial(ask, key) for key in keys])
     done()
     for seed, key in enumerate(keys):
-        _expect_row(found[key].rows[0], _vector(seed))
-        _expect_row(found[key].rows[1], _vector(seed + 10))
+        expect_row(found[key].rows[0], vector(seed))
+        expect_row(found[key].rows[1], vector(seed + 10))
 
 
 def many_rounds_go_by_without_a_mistake(cluster: Cluster) -> None:
@@ -542,12 +412,12 @@ def many_rounds_go_by_without_a_mistake(cluster: Cluster) -> None:
     for step in range(30):
         key = Key("gradient", step)
         for i, box in enumerate(boxes):
-            box.publish(key, _vector(100 * step + i))
+            box.publish(key, vector(100 * step + i))
         for transport in transports:
             replies = cluster.pull(transport, NAMES[:4], first(3), key=key)
             expect(len(replies.names) == 3, f"{replies.names} came for 3.")
             for name, row in zip(replies.names, replies.rows, strict=True):
-                _expect_row(row, _vector(100 * step + int(name[-1])))
+                expect_row(row, vector(100 * step + int(name[-1])))
 
 
 # -- leaving nothing behind -----------------------------------------------------------------------
@@ -557,12 +427,12 @@ def closing_leaves_nothing(cluster: Cluster) -> None:
     """Closing leaves no thread and no descriptor."""
 
     def use() -> None:
-        transports, boxes = cluster.start_all([None, _ready(1), None])
+        transports, boxes = cluster.start_all([None, ready(1), None])
         cluster.pull(transports[0], NAMES[1:3], first(1))
         cluster.pull(transports[0], NAMES[1:3], first(2), timeout_s=0.1)
         cluster.close()
         for box in boxes:
-            box.publish(Key("gradient", 8), _vector(8))  # to nobody
+            box.publish(Key("gradient", 8), vector(8))  # to nobody
 
     use()  # what is loaded once stays
     threads, files = threading.active_count(), _descriptors()
@@ -594,12 +464,12 @@ def closing_ends_a_pull(cluster: Cluster) -> None:
     with refused(GarfieldError, "closed", "A pull of a transport that is closed meanwhile"):
         cluster.pull(asker, ["worker-1"], first(1), timeout_s=30)
     done()
-    _expect_soon(cluster.network.now_s() - began)
+    expect_soon(cluster.network.now_s() - began)
 
 
 def closing_twice_is_closing_once(cluster: Cluster) -> None:
     """Closing twice is closing once, and whoever is closed pulls no more."""
-    (asker, *_), _ = cluster.start_all([None, _ready(1)])
+    (asker, *_), _ = cluster.start_all([None, ready(1)])
     asker.close()
     with refused(GarfieldError, "closed", "A pull of a closed transport"):
         cluster.pull(asker, ["worker-1"], first(1))
@@ -610,11 +480,11 @@ def closing_twice_is_closing_once(cluster: Cluster) -> None:
 
 def successors_are_left_alone(cluster: Cluster) -> None:
     """Closing a node that was replaced leaves its successor alone."""
-    (asker, old), _ = cluster.start_all([None, _ready(1)])
+    (asker, old), _ = cluster.start_all([None, ready(1)])
     old.close()
-    cluster.start("worker-1", PlainOutbox({_GRADIENT: _ready(2)}))
+    cluster.start("worker-1", PlainOutbox({GRADIENT: ready(2)}))
     old.close()
-    _expect_row(cluster.pull(asker, ["worker-1"], first(1)).rows[0], _vector(2))
+    expect_row(cluster.pull(asker, ["worker-1"], first(1)).rows[0], vector(2))
 
 
 def a_transport_serves_one_outbox(cluster: Cluster) -> None:
@@ -639,6 +509,74 @@ def _closing(cluster: Cluster) -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.close()
+
+
+# -- time -----------------------------------------------------------------------------------------
+
+
+def how_long_to_wait_may_be_said_meanwhile(cluster: Cluster) -> None:
+    """A pull waits for as long as it is told, anew whenever somebody has answered."""
+    (asker, *_), _ = cluster.start_all([None, ready(1), None])
+    told: list[float] = []
+
+    def until(heard: Heard) -> float:
+        if heard.rows:
+            told.append(cluster.network.now_s())
+        return max(0.0, told[0] + 0.4 - told[-1]) if told else inf
+
+    replies, wait_s = cluster.timed_pull(asker, NAMES[1:3], until)
+    expect_names(replies, "worker-1")
+    expect(wait_s > 0.3, f"It ended after {wait_s:.2f} s, and was told to wait for 0.4 s.")
+    expect_soon(wait_s)
+
+
+def who_is_late_is_not_cut_off(cluster: Cluster) -> None:
+    """An answer that comes when its pull is over is told with the next, and the next one counts."""
+    (asker, *_), boxes = cluster.start_all([None, ready(1), None])
+    replies = cluster.pull(asker, NAMES[1:3], first(1))
+    expect(not replies.late, f"Nobody was late yet, got {set(replies.late)}.")
+    boxes[2].publish(GRADIENT, vector(2))
+    after, late = Key("gradient", 8), set[str]()
+    boxes[1].publish(after, vector(3))
+    for _ in range(50):  # until it has arrived
+        late |= cluster.pull(asker, ["worker-0"], first(1), key=Key("model", 0), timeout_s=0.1).late
+        if late:
+            break
+    expect(late == {"worker-2"}, f"worker-2 was late, and it is said of {late}.")
+    boxes[2].publish(after, vector(4))
+    replies = cluster.pull(asker, NAMES[1:3], first(2), key=after)
+    expect_names(replies, "worker-1", "worker-2")
+    expect_row(replies.rows[1], vector(4))
+
+
+def the_newest_comes_with_its_step(cluster: Cluster) -> None:
+    """Who asks for the newest is told which step it is of; one that does not say it is silent."""
+    newest = Key("model", NEWEST, 5)
+    answers = [None, replace(ready(1), step=9), ready(2)]
+    (asker, *_), _ = cluster.start_all(answers, key=newest)
+    replies = cluster.pull(asker, NAMES[1:3], first(2), key=newest)
+    expect_names(replies, "worker-1")
+    expect(replies.steps == {"worker-1": 9}, f"It is of step 9, got {dict(replies.steps)}.")
+    reason = replies.silent["worker-2"].reason
+    expect(reason is Reason.WRONG_STEP, f"worker-2 is silent for {reason}.")
+
+
+def who_is_refused_is_told_so(cluster: Cluster) -> None:
+    """What is not for everybody is refused at once, and that is no lie."""
+    (asker, *_), _ = cluster.start_all([None, Refused()])
+    replies, wait_s = cluster.timed_pull(asker, ["worker-1"], first(1))
+    reason = replies.silent["worker-1"].reason
+    expect(reason is Reason.REFUSED and not reason.proof, f"It is silent for {reason}.")
+    expect_soon(wait_s)
+
+
+def what_is_kept_back_comes_late(cluster: Cluster) -> None:
+    """An answer that its sender keeps back for a while comes when that is over."""
+    (asker, *_), _ = cluster.start_all([None, replace(ready(1), after_s=0.4)])
+    replies, wait_s = cluster.timed_pull(asker, ["worker-1"], first(1))
+    expect_row(replies.rows[0], vector(1))
+    expect(wait_s > 0.3, f"It came after {wait_s:.2f} s.")
+    expect_soon(wait_s)
 
 
 TRANSPORT_CHECKS: tuple[Check[NewNetwork], ...] = tuple(
@@ -677,6 +615,11 @@ TRANSPORT_CHECKS: tuple[Check[NewNetwork], ...] = tuple(
         closing_twice_is_closing_once,
         successors_are_left_alone,
         a_transport_serves_one_outbox,
+        how_long_to_wait_may_be_said_meanwhile,
+        who_is_late_is_not_cut_off,
+        the_newest_comes_with_its_step,
+        who_is_refused_is_told_so,
+        what_is_kept_back_comes_late,
     )
 )
 """Each takes what makes a network, and starts its nodes on a new one."""

@@ -18,5 +18,6 @@ Who calls whom, when a node pulls a gradient over gRPC:
 puts a gRPC transport together with the carriers that its node needs. `grpc` knows
 of no carrier but its own; `same_host` and `datagrams` are handed to it.
 `simulated`, `collectives` and the wrappers `faults` and `datagrams/wrapper` fill
-the same `collector`. `identity` and `certs` say who a node is.
+the same `collector`. `identity` and `certs` say who a node is, `addresses` where, and
+`grpc/connections` who may hold connections to it.
 """

@@ -9,7 +9,8 @@ nodes that join: the others' files stay as they are.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -30,6 +31,7 @@ except ImportError:
     ) from None
 
 _REMAKE = "Make certificates anew (garfield.transport.certs.make) and hand them out."
+_A_MINUTE, _LONGEST_DAYS = 1 / (24 * 60), 36_500  # days
 _SKEW = timedelta(minutes=10)  # hosts' clocks differ
 
 
@@ -47,18 +49,19 @@ def make(
     """
     directory = Path(directory)
     who = _checked(nodes, valid_days)
-    if (directory / "ca.pem").exists():
-        raise ConfigError(
-            f"{directory} holds an authority already, and its nodes trust no other. "
-            "Add nodes to it (garfield certs --add), or choose an empty directory."
-        )
     span = _span(valid_days, now)
-    directory.mkdir(parents=True, exist_ok=True)
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority = _authority(authority_key, span)
-    _write(directory, "ca", authority, authority_key)
-    for node in who:
-        _write_node(directory, node, authority, authority_key, span)
+    with _writing(directory):
+        if (directory / "ca.pem").exists():
+            raise ConfigError(
+                f"{directory} holds an authority already, and its nodes trust no other. "
+                "Add nodes to it (garfield certs --add), or choose an empty directory."
+            )
+        directory.mkdir(parents=True, exist_ok=True)
+        _write(directory, "ca", authority, authority_key)
+        for node in who:
+            _write_node(directory, node, authority, authority_key, span)
 
 
 def add(
@@ -84,8 +87,9 @@ def add(
                 )
     start, end = _span(valid_days, now)
     span = (start, min(end, authority.not_valid_after_utc))
-    for node in who:
-        _write_node(directory, node, authority, authority_key, span)
+    with _writing(directory):
+        for node in who:
+            _write_node(directory, node, authority, authority_key, span)
     return span[1]
 
 
@@ -123,8 +127,11 @@ Span = tuple[datetime, datetime]
 
 
 def _checked(nodes: Mapping[str, str], valid_days: float) -> list[Identity]:
-    if valid_days <= 0:
-        raise ConfigError(f"valid_days must be positive, got {valid_days:g}.")
+    if not _A_MINUTE <= valid_days <= _LONGEST_DAYS:  # so that nan is refused as well
+        raise ConfigError(
+            f"Certificates are valid for up to {_LONGEST_DAYS} days, and for a minute at least, "
+            f"got {valid_days:g} days (--days, valid_days). 365 is usual."
+        )
     who = [identities.identity(name, role) for name, role in nodes.items()]
     if any(node.name == "ca" for node in who):
         raise ConfigError("No node can be called ca: its files would be the authority's.")
@@ -134,6 +141,18 @@ def _checked(nodes: Mapping[str, str], valid_days: float) -> list[Identity]:
 def _span(valid_days: float, now: datetime | None) -> Span:
     start = now or datetime.now(timezone.utc)
     return (start - _SKEW, start + timedelta(days=valid_days))
+
+
+@contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """Tell in one line why files cannot be written there."""
+    try:
+        yield
+    except OSError as problem:
+        raise ConfigError(
+            f"Certificates cannot be written to {directory}: {problem.strerror}. "
+            "Choose another directory (--out), or make room and leave to write there."
+        ) from None
 
 
 def _write_node(
@@ -244,8 +263,9 @@ def _load_authority(
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError as problem:
-        raise ConfigError(f"{path} cannot be read: {problem.strerror}. {_REMAKE}") from None
+    except (OSError, ValueError) as problem:  # ValueError: no path at all, with a zero in it
+        why = problem.strerror if isinstance(problem, OSError) else problem
+        raise ConfigError(f"{path} cannot be read: {why}. {_REMAKE}") from None
 
 
 def _identity(certificate: x509.Certificate) -> Identity | None:

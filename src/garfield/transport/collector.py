@@ -7,6 +7,7 @@ what is said of those who were not heard, is decided here for all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -20,7 +21,7 @@ from garfield.core.silence import (
     no_answer,
 )
 from garfield.kernels.finite import all_finite
-from garfield.transport.contract import Holes, Key, Payload, Replies, Until
+from garfield.transport.contract import NEWEST, Heard, Holes, Key, Payload, Replies, Until
 
 
 class ReplyCollector:
@@ -41,28 +42,38 @@ class ReplyCollector:
     ) -> None:
         self.open = dict.fromkeys(sorted(peers))
         self.rows: dict[str, Payload] = {}
+        self.steps: dict[str, int] = {}
         self.gone: dict[str, int] = {}
         self.holes: dict[str, Holes] = {}
         self._key, self._length, self._until = key, length, until
         self._is_finite = is_finite
-        self._silent: dict[str, Silence] = {}
-        self._enough = until(self.rows)
-
-    @property
-    def enough(self) -> bool:
-        """Whether those who validly answered suffice."""
-        return self._enough
+        self.failed: dict[str, Silence] = {}
+        self.enough = False
+        """Whether those who validly answered suffice; that stays so."""
+        self.left_s()
 
     @property
     def done(self) -> bool:
         """Whether there is nothing left to wait for."""
-        return self._enough or not self.open
+        return self.enough or not self.open
 
-    def take(self, peer: str, payload: Payload | bytes, holes: Holes | None = None) -> bool:
+    def left_s(self) -> float:
+        """How many seconds more to wait for those who are open."""
+        left_s = 0.0 if self.enough else self._until(self)
+        self.enough = left_s <= 0
+        return left_s
+
+    def take(
+        self,
+        peer: str,
+        payload: Payload | bytes,
+        holes: Holes | None = None,
+        step: int | None = None,
+    ) -> bool:
         """Take a peer's vector if it is valid and still needed; whether it was taken."""
-        if self._enough:
+        if self.enough:
             return False
-        flaw = self._flaw(payload)
+        flaw = self._flaw(payload, step)
         if flaw is not None:
             self.fail(peer, flaw)
             return False
@@ -70,14 +81,16 @@ class ReplyCollector:
         self.open.pop(peer, None)
         self.rows[peer] = payload.view()
         self.rows[peer].flags.writeable = False
+        if step is not None:
+            self.steps[peer] = step
         if holes is not None and holes.missing.any():
             self.holes[peer] = holes
-        self._enough = self._until(self.rows)
+        self.left_s()
         return True
 
     def take_gone(self, peer: str, now: int) -> None:
         """Note that a peer says to be past the step, and at step `now`."""
-        if now < self._key.step:
+        if now <= self._key.step:
             detail = f"says step {self._key.step} is gone, and to be at {now}"
             self.fail(peer, Silence(Reason.WRONG_STEP, detail))
             return
@@ -87,7 +100,8 @@ class ReplyCollector:
     def fail(self, peer: str, silence: Silence) -> None:
         """Give up on a peer."""
         self.open.pop(peer, None)
-        self._silent[peer] = silence
+        self.failed[peer] = silence
+        self.left_s()
 
     def absorb(self, replies: Replies) -> None:
         """Take what a pull of the same key has brought, whose rows are checked already.
@@ -95,25 +109,35 @@ class ReplyCollector:
         Those whom it left unheard stay open, and why is forgotten: they may be asked again.
         """
         self.rows |= zip(replies.names, replies.rows, strict=True)
+        self.steps |= replies.steps
         self.holes |= replies.holes
         for peer in replies.names:
             self.open.pop(peer, None)
         for peer, now in replies.gone.items():
             self.take_gone(peer, now)
-        self._enough = self._until(self.rows)
+        self.left_s()
 
     def replies(
-        self, timeout_s: float, late: Mapping[str, Silence | None] = MappingProxyType({})
+        self,
+        timeout_s: float,
+        why: Mapping[str, Silence | None] = MappingProxyType({}),
+        *,
+        late: frozenset[str] = frozenset(),
     ) -> Replies:
-        """All that came. Why a peer is still open may stand in `late`; else nothing came of it."""
-        unheard = NOT_NEEDED if self._enough else no_answer(timeout_s)
-        silent = self._silent | {peer: late.get(peer) or unheard for peer in self.open}
+        """All that came. `why` may say of peers who are still open what is known of them.
+
+        `late` are those whose answers to earlier pulls have come since.
+        """
+        unheard = NOT_NEEDED if self.enough else no_answer(timeout_s)
+        silent = self.failed | {peer: why.get(peer) or unheard for peer in self.open}
         names = tuple(sorted(self.rows))
         rows = tuple(self.rows[name] for name in names)
-        return Replies(names, rows, silent, self.gone, self.holes)
+        return Replies(names, rows, silent, self.gone, self.holes, self.steps, late)
 
-    def _flaw(self, payload: Payload | bytes) -> Silence | None:
+    def _flaw(self, payload: Payload | bytes, step: int | None) -> Silence | None:
         """Why that is no vector as was asked for."""
+        if self._key.is_newest and (step is None or not 0 <= step < NEWEST):
+            return Silence(Reason.WRONG_STEP, f"says that its newest is of step {step}")
         if not isinstance(payload, np.ndarray) or payload.dtype != self._key.dtype:
             detail = f"sent {len(payload)} bytes that are no {self._key.dtype} vector"
             return Silence(Reason.WRONG_SIZE, detail)
@@ -121,3 +145,32 @@ class ReplyCollector:
             detail = f"sent {payload.size} numbers instead of {self._length}"
             return Silence(Reason.WRONG_SIZE, detail)
         return None if self._is_finite(payload) else NOT_FINITE
+
+
+@dataclass(frozen=True)
+class Together:
+    """What a pull has heard in all its stages."""
+
+    before: Heard
+    now: Heard
+
+    @property
+    def rows(self) -> Mapping[str, Payload]:
+        return {**self.before.rows, **self.now.rows}
+
+    @property
+    def steps(self) -> Mapping[str, int]:
+        return {**self.before.steps, **self.now.steps}
+
+    @property
+    def gone(self) -> Mapping[str, int]:
+        return {**self.before.gone, **self.now.gone}
+
+    @property
+    def failed(self) -> Mapping[str, Silence]:
+        return {**self.before.failed, **self.now.failed}
+
+    @property
+    def open(self) -> Collection[str]:
+        heard = {*self.now.rows, *self.now.failed}
+        return [peer for peer in self.before.open if peer not in heard]

@@ -33,8 +33,12 @@ def connect(
     """
     if name not in nodes:
         raise UnknownName("a node of this cluster", name, nodes)
+    from garfield.transport.addresses import check_address
     from garfield.transport.identity import PeerAddress
 
+    for peer, address in nodes.items():
+        if not address.startswith("unix:"):
+            check_address(peer, address, least_port=0 if peer == name else 1)
     peers = {peer: PeerAddress(address, role_of(peer)) for peer, address in nodes.items()}
     credentials = None
     if certificates is not None:

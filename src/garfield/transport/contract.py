@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -80,6 +81,10 @@ def kind_named(name: str) -> VectorKind:
     return _KINDS[name]
 
 
+NEWEST = 2**62
+"""In place of a step: whichever is the peer's newest; its answer says which step that is."""
+
+
 @dataclass(frozen=True, order=True)
 class Key:
     """What is asked for: ("model", 7), or ("aggregate", 7, 2) for the third contraction round."""
@@ -90,6 +95,11 @@ class Key:
 
     def __post_init__(self) -> None:
         kind_named(self.kind)
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether any step will do."""
+        return self.step == NEWEST
 
     @property
     def dtype(self) -> np.dtype[np.floating[Any]]:
@@ -107,11 +117,15 @@ class Key:
 
 @dataclass(frozen=True)
 class Ready:
-    """The vector is there. A liar may send any bytes, and slowly."""
+    """The vector is there. A liar may send any bytes, late and slowly."""
 
     payload: Payload | bytes
     pace_bps: float | None = None
     """Bits per second to send at, for a liar that drips; None for as fast as it goes."""
+    after_s: float = 0.0
+    """Seconds to keep it back, for a liar that wants to be late."""
+    step: int | None = None
+    """Which step it is of, where the newest was asked for."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +140,12 @@ class NotYet:
     """Nothing under that key yet: the asker is kept waiting, without a thread, until it is."""
 
 
-Answer: TypeAlias = Ready | Gone | NotYet
+@dataclass(frozen=True)
+class Refused:
+    """That is nothing for this asker."""
+
+
+Answer: TypeAlias = Ready | Gone | NotYet | Refused
 
 
 class Answerer(Protocol):
@@ -169,21 +188,51 @@ class Replies:
     """Peers that are past this step, and the step that they claim to be at; in `silent` too."""
     holes: Mapping[str, Holes] = field(default_factory=dict)
     """Peers whose rows came over a lossy link with parts missing, which were filled."""
+    steps: Mapping[str, int] = field(default_factory=dict)
+    """Where the newest was asked for: the step of each row, as its sender claims."""
+    late: frozenset[str] = frozenset()
+    """Peers who have, since the last pull, answered an earlier one that had ended without them."""
 
 
-Until: TypeAlias = Callable[[Collection[str]], bool]
-"""Says of the peers that have validly answered whether they are enough."""
+class Heard(Protocol):
+    """How far a pull has come."""
+
+    @property
+    def rows(self) -> Mapping[str, Payload]:
+        """Who has validly answered, and what."""
+
+    @property
+    def steps(self) -> Mapping[str, int]:
+        """Where the newest was asked for: the step of each row."""
+
+    @property
+    def gone(self) -> Mapping[str, int]:
+        """Who is past the step that was asked for, and where they claim to be."""
+
+    @property
+    def failed(self) -> Mapping[str, Silence]:
+        """Who will not answer any more, and why."""
+
+    @property
+    def open(self) -> Collection[str]:
+        """Who may still answer."""
+
+
+Until: TypeAlias = Callable[[Heard], float]
+"""Says for how many seconds more a pull shall wait: 0 for enough, infinity for its whole time.
+
+It is asked again whenever a peer has answered or failed, and when the seconds are over."""
 
 
 def first(count: int) -> Until:
     """Enough: any `count` of them (asynchronous quorums)."""
-    return lambda names: len(names) >= count
+    return lambda heard: 0.0 if len(heard.rows) >= count else inf
 
 
 def all_of(awaited: Collection[str]) -> Until:
     """Enough: every one of these (synchronous rounds)."""
     waited = frozenset(awaited)
-    return lambda names: waited.issubset(names)
+    return lambda heard: 0.0 if waited.issubset(heard.rows) else inf
 
 
 # -- the transport ----------------------------------------------------------------------------
@@ -215,14 +264,23 @@ class Transport(Protocol):
         """Start answering peers. Once."""
 
     def pull(
-        self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float
+        self,
+        peers: Sequence[str],
+        key: Key,
+        *,
+        length: int,
+        until: Until,
+        timeout_s: float,
+        stall_s: float | None = None,
     ) -> Replies:
         """Ask all peers at once for `key`, a vector of `length` numbers.
 
         Returns as soon as `until` is satisfied by those who validly answered, when everybody has
-        answered or failed for good, or after `timeout_s`; what is still under way then is
-        cancelled. A peer that is not there yet is tried again until the deadline. Asking oneself
-        goes the same way.
+        answered or failed for good, or after `timeout_s`. A peer that is not there yet is tried
+        again until then, and so is one that has begun to send and made a pause of `stall_s` (half
+        of `timeout_s`, if not said). A request that is still under way at the end goes on, for as
+        long as `timeout_s`: what comes of it is too late to count, but its sender is in `late` of
+        the next replies. Asking oneself goes the same way.
         """
 
     def close(self) -> None:
@@ -258,9 +316,18 @@ class WrappedTransport:
         self.inner.serve(answerer)
 
     def pull(
-        self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float
+        self,
+        peers: Sequence[str],
+        key: Key,
+        *,
+        length: int,
+        until: Until,
+        timeout_s: float,
+        stall_s: float | None = None,
     ) -> Replies:
-        return self.inner.pull(peers, key, length=length, until=until, timeout_s=timeout_s)
+        return self.inner.pull(
+            peers, key, length=length, until=until, timeout_s=timeout_s, stall_s=stall_s
+        )
 
     def close(self) -> None:
         self.inner.close()

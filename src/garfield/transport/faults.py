@@ -13,20 +13,21 @@ is back once the others have got past the fault; if nobody can go on, it stays.
     delay     what comes, comes `delay_s` later
     cut       the answer begins to arrive, and breaks off
 
-What a pull meets is settled when it begins: no clock and no chance of its own,
-so a simulated run with faults is the same every time.
+What a pull meets is settled when it begins, and again every so often: no clock and no
+chance of its own, so a simulated run with faults is the same every time.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, permutations
+from functools import partial
+from itertools import permutations
 from typing import Literal
 
 from garfield.core.silence import Reason, Silence
-from garfield.transport.collector import ReplyCollector
+from garfield.transport.collector import ReplyCollector, Together
 from garfield.transport.contract import (
     Answer,
     Answerer,
@@ -41,6 +42,8 @@ from garfield.transport.contract import (
 ANYBODY = "*"
 _NOBODY = "(nobody)"  # asked in place of those who cannot be reached: a pull then lasts its time
 _STANDSTILL_BPS = 1.0
+_SAYS_LITTLE = (Reason.NOT_NEEDED, Reason.NO_ANSWER)
+"""Of a stage of a pull: an earlier one may have told more."""
 _REFUSED = Silence(Reason.UNREACHABLE, "connection refused")
 
 
@@ -110,53 +113,82 @@ class FaultyTransport(WrappedTransport):
         self.inner.serve(_CutAnswers(answerer, self.name, self._faults))
 
     def pull(
-        self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float
+        self,
+        peers: Sequence[str],
+        key: Key,
+        *,
+        length: int,
+        until: Until,
+        timeout_s: float,
+        stall_s: float | None = None,
     ) -> Replies:
-        self._faults.reached(key.step)
-        found = {peer: self._faults.between(self.name, peer) for peer in peers}
-        struck = {peer: fault for peer, fault in found.items() if fault and fault.kind != "cut"}
-        if not struck:
-            return self.inner.pull(peers, key, length=length, until=until, timeout_s=timeout_s)
-        pull = _FaultyPull(self.inner, key, length, until, timeout_s)
-        return pull.run(sorted(found), struck)
+        if not key.is_newest:
+            self._faults.reached(key.step)
+        struck = partial(self._faults.between, self.name)
+        if not any(_stops(struck(peer)) for peer in peers):
+            return self.inner.pull(
+                peers, key, length=length, until=until, timeout_s=timeout_s, stall_s=stall_s
+            )
+        pause_s = timeout_s / 2 if stall_s is None else stall_s
+        pull = _FaultyPull(self.inner, key, length, until, timeout_s, pause_s)
+        return pull.run(sorted(set(peers)), struck)
+
+
+def _stops(fault: LinkFault | None) -> bool:
+    """Whether nothing comes through, or not yet; what is cut off is for the answerer to see to."""
+    return fault is not None and fault.kind != "cut"
 
 
 @dataclass
 class _FaultyPull:
-    """One pull in stages: a peer with a delay is asked only when that is over."""
+    """One pull in stages: a peer with a delay is asked only when that is over.
+
+    In each of them faults are looked at anew: some last as long as the run is at some step, and a
+    pull may take longer.
+    """
 
     transport: Transport
     key: Key
     length: int
     until: Until
     timeout_s: float
+    stall_s: float
 
-    def run(self, peers: Sequence[str], struck: dict[str, LinkFault]) -> Replies:
-        starts = {peer: self._asked_at(struck.get(peer)) for peer in peers}
-        late = {start for start in starts.values() if 0 < start < self.timeout_s}
+    def run(self, peers: Sequence[str], struck: Callable[[str], LinkFault | None]) -> Replies:
         collector = ReplyCollector(peers, self.key, self.length, self.until)
-        silent: Mapping[str, Silence] = {}
-        for begin, end in pairwise([0.0, *sorted(late), self.timeout_s]):
-            asked = [peer for peer in collector.open if starts[peer] <= begin]
+        silent: dict[str, Silence] = {}
+        late: frozenset[str] = frozenset()
+        begin = 0.0
+        while begin < self.timeout_s and not collector.done:
+            starts = {peer: self._asked_at(struck(peer)) for peer in collector.open}
+            reached = [start for start in starts.values() if start > begin]
+            end = min([*reached, begin + self.stall_s, self.timeout_s])
+            asked = [peer for peer, start in starts.items() if start <= begin]
             replies = self._ask(asked, collector, end - begin)
             collector.absorb(_copied(replies))
-            silent = replies.silent
-            if collector.enough:
-                break
-        refused = {peer: _REFUSED for peer, fault in struck.items() if fault.kind == "refuse"}
-        return collector.replies(self.timeout_s, {**refused, **silent})
+            silent |= {
+                peer: why for peer, why in replies.silent.items() if why.reason not in _SAYS_LITTLE
+            }
+            late, begin = late | replies.late, end
+        refused = {
+            peer: _REFUSED
+            for peer in collector.open
+            if (fault := struck(peer)) is not None and fault.kind == "refuse"
+        }
+        return collector.replies(self.timeout_s, {**refused, **silent}, late=late)
 
     def _ask(self, asked: Sequence[str], collector: ReplyCollector, timeout_s: float) -> Replies:
         """Those who can be reached by now; the pull lasts its time if others cannot yet."""
         waits = len(asked) < len(collector.open)
         return self.transport.pull(
             [*asked, _NOBODY] if waits else asked, self.key, length=self.length,
-            until=lambda names: self.until({*collector.rows, *names}), timeout_s=timeout_s,
+            until=lambda heard: self.until(Together(collector, heard)), timeout_s=timeout_s,
+            stall_s=self.stall_s,
         )  # fmt: skip
 
     def _asked_at(self, fault: LinkFault | None) -> float:
         """When the peer behind that fault is reached; at the deadline if never."""
-        if fault is None:
+        if fault is None or not _stops(fault):
             return 0.0
         return min(fault.delay_s, self.timeout_s) if fault.kind == "delay" else self.timeout_s
 

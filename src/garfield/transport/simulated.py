@@ -8,6 +8,9 @@ runs from the same seed take the same turns.
 Long work that shares nothing (a gradient) may be done on other cores meanwhile:
 whoever asked for it goes on when nobody else can, in an order that does not depend on
 when the work is done: turns and results are the same however many threads there are.
+
+How long an answer takes on its way is nothing, or what `delay_s` says of it: a network
+that is on the liars' side, for one.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from math import inf
 from random import Random
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 from weakref import ReferenceType, ref
 from zlib import crc32
 
@@ -28,26 +33,36 @@ from garfield.core.silence import Reason, Silence
 from garfield.kernels.finite import all_finite
 from garfield.transport.collector import ReplyCollector
 from garfield.transport.contract import (
+    Answer,
     Answerer,
     Gone,
     Key,
     Payload,
     Ready,
+    Refused,
     Replies,
     Until,
 )
 
 T = TypeVar("T")
 
+DelayS: TypeAlias = Callable[[str, str, Key], float]
+"""How many seconds the answer to an asker takes from a peer, under a key."""
+
+_SHORTEST_S = 1e-6
+"""A wait: less might be lost in rounding, and the clock stand still."""
+
 _TOO_SLOW = Silence(Reason.TOO_SLOW, "too slow")
+_REFUSED = Silence(Reason.REFUSED, "that is not for everybody")
 
 
 class Simulation:
     """The scheduler: nodes by name, whose turn it is, and what time it is."""
 
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(self, threads: int = 1, delay_s: DelayS = lambda asker, peer, key: 0.0) -> None:
         """`threads` is how much work may be done at once; turns are taken one by one always."""
         self.threads = threads
+        self.delay_s = delay_s
         self.now_s = 0.0
         self._serving: dict[str, SimulatedTransport] = {}
         self._ready: deque[greenlet] = deque()
@@ -63,7 +78,7 @@ class Simulation:
         self._verdicts: dict[int, tuple[ReferenceType[Payload], bool]] = {}
 
     def transport(self, name: str) -> SimulatedTransport:
-        """The transport of one node. Nothing takes time on the way: `transport/faults.py` can."""
+        """The transport of one node."""
         return SimulatedTransport(self, name)
 
     def spawn(self, program: Callable[[], object]) -> None:
@@ -107,6 +122,12 @@ class Simulation:
         their names, or because whoever was late once is late again."""
         self._working.rotate(self._chance.randrange(len(self._working)))
         return self._working.popleft()
+
+    def sleep(self, seconds: float) -> None:
+        """Give the turn away for so long, by the virtual clock."""
+        until_s = self.now_s + seconds
+        while self.now_s < until_s:  # waits that are over may still wake it
+            self._wait([], until_s)
 
     def is_finite(self, payload: Payload) -> bool:
         """Every number of it; looked at once, however many ask for the same vector."""
@@ -156,6 +177,23 @@ class Simulation:
         return list(self._changed.pop(me))
 
 
+@dataclass(frozen=True)
+class _OnItsWay:
+    """An answer that a peer has given, and when it arrives."""
+
+    due_s: float
+    answer: Ready
+
+
+@dataclass(frozen=True)
+class _LeftOpen:
+    """A request that a pull ended without an answer to."""
+
+    key: Key
+    deadline_s: float
+    on_its_way: _OnItsWay | None
+
+
 class SimulatedTransport:
     """One node's way to the others. Nothing is copied: payloads are immutable by contract."""
 
@@ -166,6 +204,7 @@ class SimulatedTransport:
         self.bytes_sent = 0
         self._answerer: Answerer | None = None
         self._closed = False
+        self._left_open: dict[tuple[str, str], _LeftOpen] = {}  # by peer and kind
 
     @property
     def address(self) -> str:
@@ -183,47 +222,136 @@ class SimulatedTransport:
         self.simulation._published(self.name)
 
     def pull(
-        self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float
+        self,
+        peers: Sequence[str],
+        key: Key,
+        *,
+        length: int,
+        until: Until,
+        timeout_s: float,
+        stall_s: float | None = None,
     ) -> Replies:
-        deadline_s = self.simulation.now_s + timeout_s
-        collector = ReplyCollector(peers, key, length, until, is_finite=self.simulation.is_finite)
-        slow: dict[str, Silence] = {}
-        ask = list(collector.open)
-        while not collector.done:
-            if self._closed:
-                raise RunError(f"The transport of {self.name} is closed.")
-            for peer in sorted(ask, key=lambda peer: self._turn(peer, key)):
-                self._ask(peer, key, collector, slow)
-                if collector.enough:
-                    break
-            if collector.done or self.simulation.now_s >= deadline_s:
-                break
-            # on itself too: that is how closing ends the wait
-            changed = self.simulation._wait([*collector.open, self.name], deadline_s)
-            ask = [peer for peer in changed if peer in collector.open]
-        return collector.replies(timeout_s, {} if collector.enough else slow)
+        pull = _SimulatedPull(self, key, self.simulation.now_s + timeout_s)
+        pull.on_its_way = self._still_coming(peers, key)
+        late = self._late()
+        pull.collector = ReplyCollector(
+            peers, key, length, until, is_finite=self.simulation.is_finite
+        )
+        pull.run()
+        late |= self._late()
+        for peer in pull.collector.open:
+            left = _LeftOpen(key, pull.deadline_s, pull.on_its_way.get(peer))
+            self._left_open.setdefault((peer, key.kind), left)  # one at a time, until it comes
+        return pull.collector.replies(timeout_s, pull.slow, late=late)
 
-    def _turn(self, peer: str, key: Key) -> int:
-        """Whose answer comes first is chance too."""
-        return crc32(f"{self.name} {peer} {key.kind} {key.step} {key.round}".encode())
+    def _still_coming(self, peers: Sequence[str], key: Key) -> dict[str, _OnItsWay]:
+        """What is on its way already, from a pull of the same key that has ended without it."""
+        found = {}
+        for peer in peers:
+            left = self._left_open.get((peer, key.kind))
+            if left is not None and left.key == key and left.on_its_way is not None:
+                found[peer] = left.on_its_way
+                del self._left_open[peer, key.kind]
+        return found
 
-    def _ask(
-        self, peer: str, key: Key, collector: ReplyCollector, slow: dict[str, Silence]
-    ) -> None:
+    def _late(self) -> frozenset[str]:
+        """Who has answered since what was left open."""
+        now_s, came = self.simulation.now_s, set()
+        for (peer, kind), left in list(self._left_open.items()):
+            answer = None if left.on_its_way else self._answer(peer, left.key)
+            if isinstance(answer, Ready) and answer.pace_bps is None:
+                left = replace(left, on_its_way=self._on_its_way(peer, left.key, answer))
+                self._left_open[peer, kind] = left
+            arrived = left.on_its_way is not None and left.on_its_way.due_s <= now_s
+            if arrived or isinstance(answer, Gone):
+                came.add(peer)
+            if peer in came or now_s >= left.deadline_s:
+                del self._left_open[peer, kind]
+        return frozenset(came)
+
+    def _on_its_way(self, peer: str, key: Key, answer: Ready) -> _OnItsWay:
+        delay_s = self.simulation.delay_s(self.name, peer, key) + answer.after_s
+        return _OnItsWay(self.simulation.now_s + delay_s, answer)
+
+    def _answer(self, peer: str, key: Key) -> Answer | None:
+        """What that peer answers now; None if it is not there."""
         sender = self.simulation._serving.get(peer)
         if sender is None or sender._answerer is None:
-            return
-        answer = sender._answerer.answer(self.name, key)
-        if isinstance(answer, Gone):
-            collector.take_gone(peer, answer.now)
-        elif isinstance(answer, Ready) and answer.pace_bps is not None:
-            slow[peer] = _TOO_SLOW  # and asked in vain until the deadline
-        elif isinstance(answer, Ready) and collector.take(peer, answer.payload):
-            self.bytes_received += collector.rows[peer].nbytes
-            sender.bytes_sent += collector.rows[peer].nbytes
+            return None
+        return sender._answerer.answer(self.name, key)
+
+    def _took(self, peer: str, payload: Payload) -> None:
+        self.bytes_received += payload.nbytes
+        sender = self.simulation._serving.get(peer)
+        if sender is not None:
+            sender.bytes_sent += payload.nbytes
 
     def close(self) -> None:
         self._closed = True
         if self.simulation._serving.get(self.name) is self:  # not one started since
             del self.simulation._serving[self.name]
         self.simulation._published(self.name)
+
+
+class _SimulatedPull:
+    """One pull: who is asked, and what is on its way."""
+
+    collector: ReplyCollector
+
+    def __init__(self, transport: SimulatedTransport, key: Key, deadline_s: float) -> None:
+        self.transport, self.key, self.deadline_s = transport, key, deadline_s
+        self.simulation = transport.simulation
+        self.slow: dict[str, Silence] = {}
+        self.on_its_way: dict[str, _OnItsWay] = {}
+
+    def run(self) -> None:
+        """Ask until there is nothing left to wait for, or time is up."""
+        me, collector = self.transport.name, self.collector
+        ask = list(collector.open)
+        while not collector.done:
+            if self.transport._closed:
+                raise RunError(f"The transport of {me} is closed.")
+            self._ask(ask)
+            self._deliver()
+            now_s, left_s = self.simulation.now_s, collector.left_s()
+            if collector.done or now_s >= self.deadline_s:
+                return
+            due_s = min((each.due_s for each in self.on_its_way.values()), default=inf)
+            wake_s = min(self.deadline_s, now_s + max(left_s, _SHORTEST_S), due_s)
+            # on itself too: that is how closing ends the wait
+            changed = self.simulation._wait([*collector.open, me], wake_s)
+            ask = [peer for peer in changed if peer in collector.open]
+
+    def _ask(self, peers: Sequence[str]) -> None:
+        for peer in sorted(peers, key=self._turn):
+            if self.collector.enough:
+                return
+            if peer not in self.on_its_way:
+                self._take(peer, self.transport._answer(peer, self.key))
+
+    def _turn(self, peer: str) -> int:
+        """Whose answer comes first is chance too."""
+        key = self.key
+        return crc32(f"{self.transport.name} {peer} {key.kind} {key.step} {key.round}".encode())
+
+    def _take(self, peer: str, answer: Answer | None) -> None:
+        if isinstance(answer, Gone):
+            self.collector.take_gone(peer, answer.now)
+        elif isinstance(answer, Refused):
+            self.collector.fail(peer, _REFUSED)
+        elif isinstance(answer, Ready) and answer.pace_bps is not None:
+            self.slow[peer] = _TOO_SLOW  # and asked in vain until the deadline
+        elif isinstance(answer, Ready):
+            self.on_its_way[peer] = self.transport._on_its_way(peer, self.key, answer)
+            self._deliver()
+
+    def _deliver(self) -> None:
+        """Hand over what has arrived, the first one first."""
+        now_s = self.simulation.now_s
+        there = [peer for peer, each in self.on_its_way.items() if each.due_s <= now_s]
+        for peer in sorted(there, key=lambda peer: (self.on_its_way[peer].due_s, self._turn(peer))):
+            if self.collector.enough:
+                return
+            answer = self.on_its_way.pop(peer).answer
+            if self.collector.take(peer, answer.payload, step=answer.step):
+                self.transport._took(peer, self.collector.rows[peer])

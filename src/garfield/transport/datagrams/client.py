@@ -130,7 +130,8 @@ class DatagramClient:
 
     def serves(self, attempt: Attempt) -> bool:
         """Whether what is asked for is sent by datagrams."""
-        return self._links.between(self._name, attempt.peer, attempt.request.key.kind)
+        key = attempt.request.key
+        return not key.is_newest and self._links.between(self._name, attempt.peer, key.kind)
 
     async def fetch(self, call: Any, attempt: Attempt) -> Received:
         """The row, filled; `call` is the gRPC call on which it was offered."""

@@ -22,9 +22,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
-from urllib.parse import unquote
 
 from garfield.core.errors import ConfigError
 from garfield.core.types import Flags
@@ -42,30 +40,17 @@ from garfield.transport.datagrams.packets import (
     most_at_once,
     session_of,
 )
+from garfield.transport.grpc.origin import Address, origin, plain
 from garfield.transport.grpc.wire import TICKET
 
 _AT_ONCE = 64  # datagrams that are looked at before others on the loop have their turn
 _SEND_BUFFER = 1 << 20
 
-Address = IPv4Address | IPv6Address
-
 
 def caller(peer: str) -> Address | None:
-    """The host that a gRPC call came from, as its context names it; None for this one.
-
-    >>> caller("ipv4:10.0.0.2:51234")
-    IPv4Address('10.0.0.2')
-    """
-    family, _, rest = unquote(peer).partition(":")
-    if family not in ("ipv4", "ipv6"):
-        return None
-    return _plain(rest.rpartition(":")[0].strip("[]"))
-
-
-def _plain(host: str) -> Address:
-    address = ip_address(host.partition("%")[0])
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return mapped or address
+    """The host that a gRPC call came from, as its context names it; None for this one."""
+    found = origin(peer)
+    return None if found is None else found.host
 
 
 @dataclass
@@ -86,7 +71,7 @@ class Session:
         self._sent = [0] * self.dropped.shape[1]
 
     def allows(self, host: str) -> bool:
-        address = _plain(host)
+        address = plain(host)
         return address.is_loopback if self.asker is None else address == self.asker
 
     def blocks(self, datagram: memoryview) -> Iterator[bytes]:

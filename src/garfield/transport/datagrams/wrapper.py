@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
+from garfield.core.silence import Silence
 from garfield.core.types import Flags
-from garfield.transport.collector import ReplyCollector
+from garfield.transport.collector import ReplyCollector, Together
 from garfield.transport.contract import (
     Holes,
     Key,
@@ -28,6 +30,9 @@ from garfield.transport.datagrams.links import LossyLinks, Repeats
 from garfield.transport.datagrams.packets import HOST_BLOCK, blocks_of, most_at_once, nothing_came
 from garfield.transport.datagrams.windows import missing_after
 
+_TRIES = 10
+"""How often a row is asked for of which nothing comes."""
+
 
 class LossyTransport(WrappedTransport):
     """One node's transport, some of whose links are lossy."""
@@ -39,26 +44,53 @@ class LossyTransport(WrappedTransport):
         self._repeats = Repeats()
 
     def pull(
-        self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float
+        self,
+        peers: Sequence[str],
+        key: Key,
+        *,
+        length: int,
+        until: Until,
+        timeout_s: float,
+        stall_s: float | None = None,
     ) -> Replies:
-        replies = self.inner.pull(peers, key, length=length, until=until, timeout_s=timeout_s)
-        collector = ReplyCollector(peers, key, length, until)
+        pull = partial(super().pull, timeout_s=timeout_s, stall_s=stall_s)
+        replies = pull(peers, key, length=length, until=until)
+        if key.is_newest:
+            return replies  # they are not sent by datagrams
+        collector, late = ReplyCollector(peers, key, length, until), replies.late
+        why: dict[str, Silence] = {}
+        for _ in range(_TRIES):
+            lost = self._taken(replies, collector, key, length)
+            why = {**why, **replies.silent, **lost}
+            if not lost or collector.enough:
+                break
+            replies = pull(
+                [*lost], key, length=length, until=lambda heard: until(Together(collector, heard))
+            )
+        return collector.replies(timeout_s, why, late=late)
+
+    def _taken(
+        self, replies: Replies, collector: ReplyCollector, key: Key, length: int
+    ) -> dict[str, Silence]:
+        """Hand over what is left of the rows; of whose nothing is, comes back."""
         rows, holes = dict(zip(replies.names, replies.rows, strict=True)), dict(replies.holes)
+        nothing: dict[str, Silence] = {}
         for peer in replies.names:
             if not self._links.between(self.name, peer, key.kind):
                 continue
             lost = self._lost(peer, key, length)
             if lost.all():
-                collector.fail(peer, nothing_came(len(lost)))
+                nothing[peer] = nothing_came(len(lost))
                 del rows[peer]
                 continue
             found = Holes(lost, HOST_BLOCK)
             rows[peer] = self._damaged(rows[peer], peer, key, found)
             if lost.any():
                 holes[peer] = found
-        left = replace(replies, names=tuple(rows), rows=tuple(rows.values()), holes=holes)
-        collector.absorb(left)
-        return collector.replies(timeout_s, replies.silent)
+        collector.absorb(
+            replace(replies, names=tuple(rows), rows=tuple(rows.values()), holes=holes)
+        )
+        return nothing
 
     def _lost(self, peer: str, key: Key, length: int) -> Flags:
         """(blocks,) those of which nothing came, however often they were asked for."""

@@ -10,12 +10,13 @@ handed to the transport (`same_host/carrier.py`, `datagrams/carrier.py`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from garfield.core.silence import NOT_FINITE, Reason, Silence, no_answer
+from garfield.core.silence import NOT_FINITE, Reason, Silence
 from garfield.kernels.finite import all_finite
 from garfield.transport.contract import Holes, Key, Payload, Ready, kind_named
 from garfield.transport.grpc import wire
@@ -33,6 +34,8 @@ class Received(NamedTuple):
     row: Payload
     holes: Holes | None = None
     """What was lost of it on the way, if anything."""
+    step: int | None = None
+    """The step that its sender says it is of, where the newest was asked for."""
 
 
 class Carrier(Protocol):
@@ -79,6 +82,8 @@ class Attempt:
     peer: str
     request: wire.Request
     deadline: float
+    timeout_s: float
+    """How long that is, from its beginning."""
     stall_s: float
     """How long a peer that has begun to send may take over one chunk."""
     buffers: Buffers
@@ -90,15 +95,20 @@ class Attempt:
     """What is arriving: its text says how much of it is there."""
     by_chunks: bool = False
     """Whether a better way has failed."""
+    is_reached: Callable[[], bool] = lambda: False
+    """Whether the peer is there now, and only its answer is missing."""
 
     def left_s(self) -> float:
         return max(0.0, self.deadline - asyncio.get_running_loop().time())
 
-    def so_far(self, timeout_s: float) -> Silence:
-        """What to say of the peer if time is up."""
+    def so_far(self) -> Silence | None:
+        """What is known of a peer that has not answered yet; None if it is there, and silent."""
+        if self.failure is not None and self.failure.reason is Reason.STALLED:
+            return self.failure
         if self.progress is not None:
-            return Silence(Reason.TOO_SLOW, f"{self.progress} in {timeout_s:.3g} s")
-        return self.failure or no_answer(timeout_s)
+            spent_s = self.timeout_s - self.left_s()
+            return Silence(Reason.TOO_SLOW, f"{self.progress} in {spent_s:.3g} s")
+        return None if self.is_reached() else self.failure
 
     def take_row(self) -> Payload:
         """A row to receive into."""

@@ -1,18 +1,21 @@
 """The side that asks: all peers at once, each again and again until it answers or lies.
 
 What cannot be helped by asking again (a malformed answer, a refusal) ends the
-attempt with a reason; a connection that fails or breaks is tried anew. What is
-late is cancelled, and its attempt tells how far it had come.
+attempt with a reason; a connection that fails or breaks is tried anew, and so is a
+peer that has paused for too long. What is late goes on without the pull that began
+it: an honest peer that is only a little late is never cut off again and again, and
+that it has answered is noted. Until then it is asked for nothing else of that kind, unless
+the asker has gone back to an earlier step.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from garfield.core.silence import Reason, Silence
+from garfield.core.silence import Reason, Silence, no_answer
 from garfield.transport.collector import ReplyCollector
 from garfield.transport.contract import Gone
 from garfield.transport.grpc import wire
@@ -27,7 +30,10 @@ _REFUSED = Silence(Reason.UNREACHABLE, "connection refused")
 _UNKNOWN = Silence(Reason.UNREACHABLE, "its address is not known")
 _LOST = Silence(Reason.DISCONNECTED, "connection lost")
 _ANOTHER = Silence(Reason.WRONG_CERTIFICATE, "its certificate names another")
-_STRANGER = Silence(Reason.WRONG_CERTIFICATE, "its certificate is not from our authority")
+_STRANGER = Silence(Reason.FOREIGN_CERTIFICATE, "its certificate is not from our authority")
+_EXPIRED = Silence(Reason.EXPIRED_CERTIFICATE, "its certificate has expired")
+_TOO_EARLY = Silence(Reason.EXPIRED_CERTIFICATE, "its certificate is not yet valid by our clock")
+_NO_TLS = Silence(Reason.NO_CERTIFICATE, "what listens there does not speak TLS")
 _TOO_LONG = Silence(Reason.WRONG_SIZE, "sent a message beyond the limit")
 
 _FROM_GRPC = {  # by what gRPC says, in lower case: its status codes do not tell these apart
@@ -37,7 +43,10 @@ _FROM_GRPC = {  # by what gRPC says, in lower case: its status codes do not tell
     "socket closed": _LOST,
     "broken pipe": _LOST,
     "hostname verification": _ANOTHER,
-    "certificate_verify_failed": _STRANGER,
+    "certificate has expired": _EXPIRED,
+    "certificate is not yet valid": _TOO_EARLY,
+    "certificate_verify_failed": _STRANGER,  # whatever else is wrong with it
+    "wrong_version_number": _NO_TLS,
     "larger than max": _TOO_LONG,
 }
 
@@ -48,42 +57,129 @@ Ask: TypeAlias = Callable[[Attempt], Awaitable[Received | Gone]]
 """How one peer is asked; WireError if it has failed for good."""
 
 
-class _Enough(Exception):  # noqa: N818 (a signal, not an error)
-    """The peer that just answered was the last one needed."""
+@dataclass(eq=False)
+class _Pull:
+    """A pull that is waiting for its peers."""
+
+    collector: ReplyCollector
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a peer has answered or failed, and when it is time to look again."""
+    over: bool = False
+    broken: Exception | None = None
+    """What went wrong on our side."""
 
 
-async def ask_all(
-    attempts: Sequence[Attempt], collector: ReplyCollector, ask: Ask, timeout_s: float
-) -> None:
-    """Ask until enough have answered, or everybody has, or time is up; then cancel the rest."""
-    tasks = [asyncio.ensure_future(_ask_one(attempt, collector, ask)) for attempt in attempts]
-    try:
-        until_raised = asyncio.FIRST_EXCEPTION
-        await asyncio.wait(tasks, timeout=timeout_s, return_when=until_raised)
-    finally:
-        for task in tasks:
+@dataclass(eq=False)
+class _Request:
+    """A request under way: on behalf of a pull, or, when that has ended, of none."""
+
+    attempt: Attempt
+    pull: _Pull | None
+    task: asyncio.Task[Any] | None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def is_given_up(self, by: wire.Request) -> bool:
+        """Whether it is for a later step than is asked for now: the asker has gone back."""
+        key = self.attempt.request.key
+        return self.pull is None and not key.is_newest and by.key.step < key.step
+
+
+class Asking:
+    """What all peers are being asked for: one request at a time for each peer and kind."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._requests: dict[tuple[str, str], _Request] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._late: set[str] = set()
+
+    def take_late(self) -> frozenset[str]:
+        """Who has answered, since this was asked last, a pull that had ended without it."""
+        late, self._late = frozenset(self._late), set()
+        return late
+
+    async def ask_all(
+        self, attempts: Sequence[Attempt], collector: ReplyCollector, timeout_s: float
+    ) -> dict[str, Attempt]:
+        """Ask until enough have answered, or everybody has, or time is up; how far each came."""
+        loop, pull = asyncio.get_running_loop(), _Pull(collector)
+        deadline = loop.time() + timeout_s
+        for attempt in attempts:
+            self._start(self._one(attempt, pull))
+        try:
+            while not collector.done:
+                left_s = min(collector.left_s(), deadline - loop.time())
+                if left_s <= 0:
+                    break
+                timer = loop.call_later(left_s, pull.changed.set)
+                await pull.changed.wait()
+                pull.changed.clear()
+                timer.cancel()
+                if pull.broken is not None:
+                    raise pull.broken
+        finally:
+            pull.over = True
+            mine = [request for request in self._requests.values() if request.pull is pull]
+            for request in mine:
+                request.pull = None
+        return {attempt.peer: attempt for attempt in attempts} | {
+            request.attempt.peer: request.attempt for request in mine
+        }
+
+    async def close(self) -> None:
+        """Give up on all that is under way."""
+        for task in self._tasks:
             task.cancel()
-        ends = await asyncio.gather(*tasks, return_exceptions=True)
-    for end in ends:
-        if isinstance(end, Exception) and not isinstance(end, _Enough):
-            raise end
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-async def _ask_one(attempt: Attempt, collector: ReplyCollector, ask: Ask) -> None:
-    peer, kind = attempt.peer, attempt.request.key.kind
-    try:
-        came = await ask(attempt)
-    except wire.WireError as problem:
-        collector.fail(peer, problem.silence)
-        return
-    if isinstance(came, Gone):
-        collector.take_gone(peer, came.now)
-    elif collector.take(peer, came.row, came.holes):
-        attempt.buffers.lend(kind, peer, came.row)
-    else:
-        attempt.give_back(came.row)
-    if collector.enough:
-        raise _Enough
+    async def _one(self, attempt: Attempt, pull: _Pull) -> None:
+        """Ask one peer, unless what is under way is the same or outlasts the pull."""
+        slot = attempt.peer, attempt.request.key.kind
+        while (before := self._requests.get(slot)) is not None:
+            if before.attempt.request == attempt.request and before.pull is None:
+                before.pull, before.attempt.deadline = pull, attempt.deadline
+                return
+            if before.task is not None and before.is_given_up(attempt.request):
+                before.task.cancel()
+            await before.ended.wait()
+            if pull.over:
+                return
+        request = self._requests[slot] = _Request(attempt, pull, asyncio.current_task())
+        try:
+            await self._answered(request)
+        except Exception as problem:
+            if request.pull is not None:
+                request.pull.broken = problem
+        finally:
+            del self._requests[slot]
+            request.ended.set()
+            if request.pull is not None:
+                request.pull.changed.set()
+
+    async def _answered(self, request: _Request) -> None:
+        """Wait for the answer, and hand it to whoever still wants it."""
+        attempt = request.attempt
+        peer, kind = attempt.peer, attempt.request.key.kind
+        try:
+            came = await self._ask(attempt)
+        except wire.WireError as problem:
+            if request.pull is not None:
+                request.pull.collector.fail(peer, problem.silence)
+            return
+        if request.pull is None:
+            self._late.add(peer)
+        elif isinstance(came, Gone):
+            request.pull.collector.take_gone(peer, came.now)
+        elif request.pull.collector.take(peer, came.row, came.holes, came.step):
+            attempt.buffers.lend(kind, peer, came.row)
+            return
+        if isinstance(came, Received):
+            attempt.give_back(came.row)
 
 
 # -- one peer ---------------------------------------------------------------------------------
@@ -137,6 +233,12 @@ class GrpcClient:
                     note_failure(attempt, problem)
                 except (OSError, asyncio.TimeoutError):
                     pass  # on the way of a carrier, which may choose another
+                except wire.WireError as problem:
+                    if not problem.silence.reason.may_pass:
+                        raise
+                    attempt.failure, attempt.progress = problem.silence, None
+            if not attempt.left_s():
+                raise wire.WireError(attempt.so_far() or no_answer(attempt.timeout_s))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -145,18 +247,17 @@ class GrpcClient:
         request = replace(attempt.request, flags=wanted)
         ask, timeout_s = channel.unary_stream(METHOD), min(attempt.left_s(), MAX_CALL_S)
         call = ask(request.encode(), timeout=timeout_s, metadata=self._metadata)
+        attempt.is_reached = lambda: channel.get_state() == grpc.ChannelConnectivity.READY
         try:
             header = wire.Header.decode(await call.read())
             gone = header.gone_at(request)
             if gone is not None:
                 return Gone(gone)
             carrier = next(each for each in self._carriers if each.flag == header.flags)
-            return await carrier.fetch(call, header, attempt)
-        except asyncio.CancelledError:
-            if channel.get_state() == grpc.ChannelConnectivity.READY:
-                attempt.failure = None  # by now it has been reached, and has not answered
-            raise
+            received = await carrier.fetch(call, header, attempt)
+            return received._replace(step=header.step) if request.key.is_newest else received
         finally:
+            attempt.is_reached = lambda: False
             call.cancel()  # nothing, if it is over
 
     # -- channels -------------------------------------------------------------------

@@ -23,7 +23,9 @@ except ImportError:
         "Install it with: pip install 'garfield[train]'"
     ) from None
 
-__all__ = ["CLIENT", "MAX_CALL_S", "METHOD", "NAME_KEY", "SERVER", "aio", "grpc"]
+__all__ = [
+    "CLIENT", "MAX_CALL_S", "MAX_CONNECTIONS", "METHOD", "NAME_KEY", "SERVER", "aio", "grpc",
+]  # fmt: skip
 
 METHOD = "/garfield/pull"
 NAME_KEY = "garfield-name"
@@ -31,6 +33,9 @@ NAME_KEY = "garfield-name"
 
 MAX_CALL_S = 3600.0
 """Every call has a deadline, and none further away; a patient asker asks again."""
+
+MAX_CONNECTIONS = "grpc.max_allowed_incoming_connections"
+"""An option of servers; `connections.py` knows how many there can be, and for whom."""
 
 Options = list[tuple[str, Any]]
 
@@ -61,8 +66,8 @@ SERVER: Options = [
     ("grpc.max_receive_message_length", wire.MAX_REQUEST),
     ("grpc.max_send_message_length", wire.MAX_MESSAGE),
     ("grpc.max_concurrent_streams", 16),  # per connection
-    ("grpc.max_allowed_incoming_connections", 512),  # a process has 1024 descriptors by default
-    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.server_handshake_timeout_ms", 3_000),  # whoever is slower connects again
+    ("grpc.max_connection_idle_ms", 30_000),  # without a call; who asks later connects again
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.so_reuseport", 0),  # a port in use is an error, not a share of its connections
 ]

@@ -13,10 +13,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from garfield.core.errors import ConfigError
-from garfield.transport.contract import Answer, Answerer, Gone, Key, NotYet, Ready
+from garfield.transport.contract import Answer, Answerer, Gone, Key, NotYet, Ready, Refused
 from garfield.transport.grpc import wire
 from garfield.transport.grpc.carriers import Carrier
-from garfield.transport.grpc.options import MAX_CALL_S, METHOD, SERVER, aio, grpc
+from garfield.transport.grpc.connections import Connections, allowed_connections
+from garfield.transport.grpc.options import (
+    MAX_CALL_S,
+    MAX_CONNECTIONS,
+    METHOD,
+    SERVER,
+    aio,
+    grpc,
+)
 
 KINDS = 8
 """How many kinds one asker may wait for at once; what is being sent to it pins no more vectors."""
@@ -41,12 +49,14 @@ class Polls:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def settled(self, asker: str, key: Key) -> Ready | Gone:
+    async def settled(self, asker: str, key: Key) -> Ready | Gone | Refused:
         """The answer, as soon as there is one."""
         answer: Answer = self._answerer.answer(asker, key)
         while isinstance(answer, NotYet):
             await self._changed.wait()  # no publication is missed: it is announced on this loop
             answer = self._answerer.answer(asker, key)
+        if isinstance(answer, Ready) and answer.after_s > 0:
+            await asyncio.sleep(answer.after_s)
         return answer
 
 
@@ -124,7 +134,10 @@ class GrpcServer:
         self._identify = identify
         self._carriers = carriers
         self._turns: dict[str, Turns] = {}  # of known askers only
-        self._server: Any = aio.server(options=SERVER)
+        allowed = allowed_connections()
+        self._connections = Connections(allowed)
+        self._watching: asyncio.Task[None] | None = None
+        self._server: Any = aio.server(options=[*SERVER, (MAX_CONNECTIONS, allowed)])
         handler = grpc.unary_stream_rpc_method_handler(self._handle)
         service, method = METHOD.strip("/").split("/")
         handlers = grpc.method_handlers_generic_handler(service, {method: handler})
@@ -142,9 +155,13 @@ class GrpcServer:
                 f"Cannot listen on {listen}: {problem}. Free it, or give port 0 to have one chosen."
             ) from None
         await self._server.start()
+        if not listen.startswith("unix:"):
+            self._watching = asyncio.ensure_future(self._connections.watch(int(port)))
         return int(port)
 
     async def stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
         await self._server.stop(grace=None)
 
     # -- one call -------------------------------------------------------------------
@@ -154,6 +171,7 @@ class GrpcServer:
         asker = self._identify(context)
         if asker is None:  # perhaps only not known yet: it may ask again
             await call.abort(grpc.StatusCode.UNAVAILABLE, "the asker is not known here")
+        self._connections.identified(call.origin, asker)
         left_s = context.time_remaining()
         if left_s is None or left_s > MAX_CALL_S + 60:  # clocks differ
             await call.abort(grpc.StatusCode.INVALID_ARGUMENT, "a call needs a deadline")
@@ -190,8 +208,11 @@ class GrpcServer:
         if isinstance(answer, Gone):
             await call.write(wire.Header(wire.Status.GONE, answer.now).encode())
             return
+        if isinstance(answer, Refused):
+            await call.abort(grpc.StatusCode.PERMISSION_DENIED, "that is not for everybody")
         total = len(wire.raw(answer.payload))
-        header = wire.Header(wire.Status.READY, key.step, key.round, total)
+        step = key.step if answer.step is None else answer.step
+        header = wire.Header(wire.Status.READY, step, key.round, total)
         if total != request.total:
             await call.write(header.encode())  # the asker knows enough
             return

@@ -10,14 +10,24 @@ unless told otherwise in so many words.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from garfield.core.errors import ConfigError, RunError
 from garfield.core.silence import Reason, Silence
 from garfield.transport import identity
+from garfield.transport.addresses import check_listen, is_loopback
 from garfield.transport.collector import ReplyCollector
-from garfield.transport.contract import Answerer, Gone, Key, Payload, Replies, Until
+from garfield.transport.contract import (
+    Answerer,
+    Gone,
+    Key,
+    Payload,
+    Refused,
+    Replies,
+    Until,
+)
 from garfield.transport.grpc import wire
 from garfield.transport.grpc.carriers import (
     Attempt,
@@ -27,11 +37,14 @@ from garfield.transport.grpc.carriers import (
     Received,
     check_finite,
 )
-from garfield.transport.grpc.client import GrpcClient, ask_all
+from garfield.transport.grpc.client import Asking, GrpcClient
 from garfield.transport.grpc.loop import LoopThread
 from garfield.transport.grpc.options import NAME_KEY, grpc
 from garfield.transport.grpc.server import GrpcServer, Polls
 from garfield.transport.identity import Credentials, PeerAddress
+
+_log = logging.getLogger(__name__)
+"""What an operator must know. Without a handler, Python writes it to standard error."""
 
 
 class GrpcTransport:
@@ -56,7 +69,8 @@ class GrpcTransport:
         if credentials is not None and credentials.identity.name != name:
             owner = credentials.identity.name
             raise ConfigError(f"{name} cannot use the certificate of {owner}. Load its own.")
-        if credentials is None and not insecure_ok and not _is_local(listen):
+        check_listen(name, listen)
+        if credentials is None and not insecure_ok and not is_loopback(listen):
             raise ConfigError(
                 f"{name} would listen on {listen} without certificates, where anybody may claim "
                 "any name. Give credentials (garfield.transport.certs), or insecure_ok=True."
@@ -73,6 +87,7 @@ class GrpcTransport:
         self._server_credentials = None if credentials is None else _for_server(credentials)
         channel_credentials = None if credentials is None else _for_client(credentials)
         self._client = GrpcClient(name, peers, channel_credentials, self._carriers)
+        self._asking = Asking(self._ask)
         self._loop = LoopThread(f"garfield-grpc-{name}")
 
     @property
@@ -101,15 +116,29 @@ class GrpcTransport:
         """Start answering peers. Once."""
         if self._polls is not None:
             raise RunError(f"{self.name} is serving already. One transport has one outbox.")
+        if not self._secured and not is_loopback(self._listen):
+            _log.warning(
+                "WARNING: %s listens on %s without certificates. Whoever reaches that port can "
+                "pose as any node, and read and change what is learned. Make certificates: "
+                "garfield certs.", self.name, self._listen,
+            )  # fmt: skip
         self._address = self._loop.run(self._serve(answerer))
 
     def pull(
-        self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float
+        self,
+        peers: Sequence[str],
+        key: Key,
+        *,
+        length: int,
+        until: Until,
+        timeout_s: float,
+        stall_s: float | None = None,
     ) -> Replies:
         """Ask all peers at once for `key`; see the contract."""
         request = wire.Request(key, length)
         request.encode()  # a mistake shows here, not as silence
-        return self._loop.run(self._pull(sorted(set(peers)), request, until, timeout_s))
+        stall_s = timeout_s / 2 if stall_s is None else stall_s
+        return self._loop.run(self._pull(sorted(set(peers)), request, until, timeout_s, stall_s))
 
     def close(self) -> None:
         """Stop serving and free everything: thread, port, connections, memory."""
@@ -129,6 +158,7 @@ class GrpcTransport:
         return f"{self._listen.rpartition(':')[0]}:{port}"
 
     async def _shut(self) -> None:
+        await self._asking.close()
         if self._server is not None:
             await self._server.stop()
         for carrier in self._carriers:
@@ -148,22 +178,26 @@ class GrpcTransport:
         return names[0] if len(names) == 1 and names[0] in self._peers else None
 
     async def _pull(
-        self, peers: Sequence[str], request: wire.Request, until: Until, timeout_s: float
+        self,
+        peers: Sequence[str],
+        request: wire.Request,
+        until: Until,
+        timeout_s: float,
+        stall_s: float,
     ) -> Replies:
         self._buffers.recall(request.key.kind)
         checked = lambda row: True  # noqa: E731 (each carrier has looked already)
         collector = ReplyCollector(peers, request.key, request.length, until, is_finite=checked)
         deadline = asyncio.get_running_loop().time() + timeout_s
-        attempts = {
-            peer: Attempt(peer, request, deadline, timeout_s / 2, self._buffers) for peer in peers
-        }
+        attempts = [
+            Attempt(peer, request, deadline, timeout_s, stall_s, self._buffers) for peer in peers
+        ]
+        late = self._asking.take_late()
         if not collector.done:
-            await ask_all([*attempts.values()], collector, self._ask, timeout_s)
-        late = {
-            peer: attempt.failure if collector.enough else attempt.so_far(timeout_s)
-            for peer, attempt in attempts.items()
-        }
-        return collector.replies(timeout_s, late)
+            came = await self._asking.ask_all(attempts, collector, timeout_s)
+            why = {peer: attempt.so_far() for peer, attempt in came.items()}
+            return collector.replies(timeout_s, why, late=late)
+        return collector.replies(timeout_s, late=late)
 
     async def _ask(self, attempt: Attempt) -> Received | Gone:
         if attempt.peer == self.name:
@@ -177,11 +211,13 @@ class GrpcTransport:
         answer = await self._polls.settled(self.name, request.key)
         if isinstance(answer, Gone):
             return answer
+        if isinstance(answer, Refused):
+            raise wire.WireError(Silence(Reason.REFUSED, "that is not for everybody"))
         row = wire.as_row(answer.payload, request)
         if answer.pace_bps is not None:
             await asyncio.sleep(8 * row.nbytes / answer.pace_bps)
         await check_finite(row)
-        return Received(row)
+        return Received(row, step=answer.step)
 
 
 def _for_server(credentials: Credentials) -> Any:
@@ -195,8 +231,3 @@ def _for_client(credentials: Credentials) -> Any:
     return grpc.ssl_channel_credentials(
         credentials.authority, credentials.key, credentials.certificate
     )
-
-
-def _is_local(listen: str) -> bool:
-    host = listen.rpartition(":")[0].strip("[]")
-    return listen.startswith("unix:") or host in ("localhost", "::1") or host.startswith("127.")

@@ -19,7 +19,7 @@ import numpy as np
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.silence import NOT_FINITE, Reason, Silence
 from garfield.kernels.finite import all_finite
-from garfield.transport.contract import Key, Payload
+from garfield.transport.contract import NEWEST, Key, Payload
 
 CHUNK = 1 << 20  # bytes; a whole number of float64
 MAX_REQUEST = 128  # bytes
@@ -29,7 +29,7 @@ TICKET = 16  # bytes
 _REQUEST = struct.Struct("<4sBqIQ")  # magic, flags, step, round, length; then the kind
 _HEADER = struct.Struct(f"<4sBBqIQ{TICKET}s")  # magic, status, flags, step, round, bytes, ticket
 _ASKS, _ANSWERS = b"GFq1", b"GFa1"
-_LARGEST_STEP, _LARGEST_LENGTH = 2**62, 2**60
+_LARGEST_STEP, _LARGEST_LENGTH = NEWEST, 2**60
 
 assert sys.byteorder == "little", "vectors travel as they lie in memory: little-endian"
 
@@ -141,7 +141,8 @@ class Header:
         key = request.key
         if self.status == Status.GONE:
             return self.step
-        if (self.step, self.round) != (key.step, key.round):
+        any_step = key.is_newest and self.step != key.step
+        if not any_step and (self.step, self.round) != (key.step, key.round):
             detail = f"sent step {self.step}.{self.round} instead of {key.step}.{key.round}"
             raise WireError(Silence(Reason.WRONG_STEP, detail))
         if self.total != request.total:

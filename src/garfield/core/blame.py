@@ -1,0 +1,52 @@
+"""Errors of code that is not ours, in one line: type, message, and the user's file and line.
+
+An error of ours says all that is to be said. One of a user's rule, attack or application is told
+with the place where their code went wrong, which is the innermost frame outside of this package
+and of everything that is installed.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from garfield.core.errors import GarfieldError, InputError
+
+_OURS = str(Path(__file__).parents[1])
+_INSTALLED = tuple(
+    path for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    if (path := sysconfig.get_paths().get(name))
+)  # fmt: skip
+
+
+class Signal(Exception):  # noqa: N818 (passed between parts of ours, no error)
+    """The root of what our own parts raise for each other: nobody is blamed for it."""
+
+
+def told(error: BaseException) -> str:
+    """An error in a line; with its type and place, unless it is one of ours."""
+    if isinstance(error, GarfieldError):
+        return str(error)
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}{': ' if text else ''}{text}{_place(error)}"
+
+
+@contextmanager
+def blamed_on(who: str) -> Iterator[None]:
+    """Whatever a user's function raises becomes an InputError that names it and its line."""
+    try:
+        yield
+    except (GarfieldError, Signal):
+        raise
+    except Exception as error:
+        raise InputError(f"{who} failed: {told(error)}") from error
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [f for f in frames if not f.filename.startswith((_OURS, *_INSTALLED, "<"))]
+    where = (theirs or frames)[-1:]
+    return "".join(f" ({frame.filename}:{frame.lineno})" for frame in where)
