@@ -23,7 +23,8 @@ int main(void) {
     for (int64_t i = 0; i < n; i++) rows[i] = values + i * d;
     int64_t bad = ISA.f32.sq_dists(rows, n, 0, d, dists);
     bad |= ISA.f32.sq_dists_to(rows, n, 0, d, NULL, n, rows[0], dists + n * n);
-    bad |= ISA.f32.weighted_sum(rows, n, 0, d, weights, out);
+    const double whole = 1;
+    bad |= ISA.f32.weighted_sum(rows, n, 0, d, weights, &whole, out);
     bad |= ISA.f32.select(rows, n, 0, d, NULL, n, NULL, 0, MEDIAN, 0, out + d);
     bad |= ISA.f32.select(rows, n, 0, d, NULL, n, NULL, 0, TRIMMED_MEAN, 1, out + 2 * d);
     if (bad) return 1;

@@ -77,11 +77,16 @@ def mda(rows, f):
     return rows[min(sets, key=lambda s: diameter(rows[s]))].mean(axis=0)
 
 
-def bulyan(rows, f):
+def bulyan(rows, f, m=1):
+    """Of what is left, the row nearest to the mean of the m that Krum scores best, and again."""
     left = list(range(len(rows)))
     picked = []
     for _ in range(len(rows) - 2 * f):
-        best = left[krum_order(rows[left], f)[0]]
+        order = krum_order(rows[left], f)[: min(m, max(1, len(left) - f - 2))]
+        centre = rows[left][order].mean(axis=0)
+        away = {i: sq_dist(rows[i], centre) for i in left}
+        alike = [i for i in left if away[i] <= min(away.values()) + 1e-9]
+        best = min(alike, key=lambda i: sum(sq_dist(rows[i], rows[j]) for j in left))
         left.remove(best)
         picked.append(best)
     selected = rows[picked]
@@ -107,8 +112,15 @@ def centered_clipping(rows, f, reference=None, tau=None, iterations=3):
 
 
 def monna(rows, f):
+    """Two rows that are each other's farthest have one radius: the one nearer to all is taken."""
+    dists = [sorted(sq_dist(x, y) for y in rows) for x in rows]
     k = len(rows) - f
-    centre = min(range(len(rows)), key=lambda i: sorted(sq_dist(rows[i], y) for y in rows)[k - 1])
+    centre = min(range(len(rows)), key=lambda i: (dists[i][k - 1], sum(dists[i])))
+    return monna_around(rows, f, centre)
+
+
+def monna_around(rows, f, centre):
+    k = len(rows) - f
     nearest = sorted(range(len(rows)), key=lambda j: sq_dist(rows[centre], rows[j]))[:k]
     return rows[nearest].mean(axis=0)
 
@@ -177,15 +189,11 @@ STAGES = {"nnm": nnm, "clipping": clipping, "arc": arc}
 
 def present_column(name, column, f):
     """A coordinate-wise rule on the values of one coordinate that arrived."""
-    p = len(column)
-    if p == 0:
-        return 0.0
     if name == "median":
         return np.median(column)
     if name == "trimmed-mean":
-        drop = min(f, (p - 1) // 2)
-        return np.sort(column)[drop : p - drop].mean()
-    return mean_near_median(column, max(1, p - f))
+        return np.sort(column)[f : len(column) - f].mean()
+    return mean_near_median(column, len(column) - f)
 
 
 def is_sorting_network(steps, n):

@@ -13,7 +13,7 @@ from garfield.attacks import parse
 from garfield.testing.attacks import ATTACK_CHECKS
 from garfield.testing.promises import keep
 
-HIDING = ("little-is-enough", "mimic", "min-max", "min-sum")
+HIDING = ("little-is-enough", "mimic", "min-max", "min-sum", "one-coordinate", "pull-apart")
 """Those that keep within the spread of the honest rows."""
 
 
@@ -89,7 +89,7 @@ def test_the_nearest_parameter_is_named(text, nearest):
         ("gaussian(scale=-1)", "scale of noise must be positive"),
         ("drop(share=1.5)", r"drop.share must be within 0\.\.1, got 1.5"),
         ("little-is-enough(z=-1)", "z must be a number of at least 0"),
-        ("little-is-enough(z='1')", "z must be a number of at least 0"),
+        ("little-is-enough(z='1')", "z must be a number or None"),
         ("little-is-enough(sign=2)", "sign must be 1 or -1"),
         ("optimal-little-is-enough(sign=0)", "sign must be 1 or -1"),
         ("optimal-little-is-enough(trials=2.5)", "trials must be a whole number"),
@@ -97,6 +97,12 @@ def test_the_nearest_parameter_is_named(text, nearest):
         ("optimal-fall-of-empires(least=5, most=2)", "0 < least < most, got 5 and 2"),
         ("fall-of-empires(epsilon=0)", "epsilon must be positive"),
         ("mimic(victim=-1)", "victim must be the position of an honest row"),
+        ("mimic(learn=0)", "learn must be at least 1 round"),
+        ("takeover(value='a')", "value must be a number or None"),
+        ("one-coordinate(sign=3)", "sign must be 1 or -1"),
+        ("one-coordinate(coordinate=-1)", "coordinate must be at least 0"),
+        ("pull-apart(edge='spreat')", "Did you mean spread"),
+        ("pull-apart(reach=0)", "reach must be positive"),
         ("min-max(direction='sine')", "Did you mean sign"),
         ("reverse(-3)", r"Write it like reverse\(factor=-10\)"),
     ],

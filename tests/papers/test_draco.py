@@ -15,7 +15,7 @@ from garfield.attacks import ATTACKS
 from garfield.coding import CODES, make_code
 from garfield.core.errors import BoundError, ConfigError, DecodingError
 from garfield.gars import GARS
-from garfield.launch.server_checkpoints import ServerCheckpoints
+from garfield.launch.node_checkpoints import NodeCheckpoints
 from garfield.launch.simulate import simulate
 from garfield.nodes.byzantine import BEHAVIOURS, LyingOutbox, Plan, parse_plan
 from garfield.nodes.outbox import Outbox
@@ -118,7 +118,7 @@ def test_interrupted_and_resumed_it_ends_at_the_same_model(tmp_path, code):
         if event["step"] == 5:
             raise KeyboardInterrupt
 
-    checkpoints = ServerCheckpoints(tmp_path)
+    checkpoints = NodeCheckpoints(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         trained(settings, sink, checkpoints=checkpoints)
     resumed = checkpoints.resumed(settings.server_names, settings.honest_servers)
@@ -132,7 +132,7 @@ def test_interrupted_and_resumed_it_ends_at_the_same_model(tmp_path, code):
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [
-        ({"workers": 7}, BoundError, "r=3 does not divide n=7. Take r=7, or n=6 or 9"),
+        ({"workers": 7, "redundancy": 3}, BoundError, "r=3 does not divide n=7. Take r=7, or n=6"),
         ({"redundancy": 2}, BoundError, r"r >= 3 \(2f \+ 1\) to undo f=1"),
         ({"workers": 4, "f_workers": 2}, BoundError, "r=5 .* there are 4"),
         ({"code": "huffman"}, ConfigError, "huffman is not a code"),
@@ -144,6 +144,17 @@ def test_interrupted_and_resumed_it_ends_at_the_same_model(tmp_path, code):
 def test_what_cannot_be_decoded_is_refused_before_anything_starts(changes, error, text):
     with pytest.raises(error, match=text):
         SMALL.updated(**changes).check()
+
+
+@pytest.mark.parametrize(
+    ("code", "workers", "f", "least"),
+    [("repetition", 18, 2, 6), ("repetition", 7, 1, 7), ("repetition", 10, 2, 5),
+     ("repetition", 6, 0, 1), ("cyclic", 18, 2, 5)],
+)  # fmt: skip
+def test_the_redundancy_is_the_least_that_works_unless_it_is_said(code, workers, f, least):
+    settings = SMALL.updated(code=code, workers=workers, f_workers=f).check()
+    assert settings.rule_name == f"{code} code (r={least})"
+    assert make_code(code, workers, f).r == least
 
 
 def test_other_applications_do_not_know_its_options():

@@ -57,8 +57,19 @@ def test_the_limit_is_the_smallest_value_that_the_honest_share_does_not_exceed()
 def test_of_honest_coefficients_the_share_of_lying_servers_is_refused():
     rng = np.random.default_rng(0)
     seen = Coefficients(n_ps=4, f_ps=1)
-    refused = [not seen.accept(k) for k in rng.lognormal(size=5000)]
+    coefficients = enumerate(rng.lognormal(size=5000))
+    refused = [not seen.accept(k, f"server-{i % 4}") for i, k in coefficients]
     assert np.mean(refused[100:]) == pytest.approx(0.25, abs=0.03)
+
+
+def test_a_server_that_is_asked_more_often_does_not_own_the_quantile_that_judges_it():
+    """It grows a little each time: by itself it would take the limit along, as far as it likes."""
+    seen = Coefficients(n_ps=4, f_ps=1)
+    for i in range(39):
+        seen.accept(1.0, f"server-{i % 3}")
+    passed = [seen.accept(1.0 + 0.01 * i, "server-3") for i in range(1, 500)]
+    assert seen.limit == 1.0
+    assert not any(passed)
 
 
 def test_without_lying_servers_only_a_new_record_is_refused():
@@ -102,3 +113,51 @@ def test_the_period_is_at_least_one_step_and_bounded_on_flat_ground(curvature, r
 
 def test_a_model_at_rest_is_flat():
     assert smoothness(lambda x: 0 * x, np.ones(3, np.float32), rate=0.1) == 0.0
+
+
+def test_the_bound_for_one_lying_worker_is_the_formula_too():
+    # 1 · ((3·5 + 2)(20 − 1) / (4·1) + 2·0)
+    assert farthest(1.0, since=0, period=5, n_w=20, f_w=1) == pytest.approx(80.75)
+
+
+@pytest.mark.parametrize(("remembered", "of_each"), [(1, 1), (3, 1), (4, 2), (50, 17)])
+def test_of_each_server_its_part_of_what_is_remembered_counts(remembered, of_each):
+    """A record stands until that many of the same server have come after it."""
+    named = {} if remembered == 50 else {"remembered": remembered}  # fifty, unless said otherwise
+    seen = Coefficients(n_ps=3, f_ps=0, **named)
+    seen.accept(9.0, "server-0")
+    for _ in range(of_each - 1):
+        seen.accept(1.0, "server-0")
+        seen.accept(1.0, "server-1")
+        seen.accept(1.0, "server-2")
+        assert seen.limit == 9.0
+    for _ in range(60):
+        seen.accept(2.0, "server-1")
+    assert seen.limit == 9.0
+    seen.accept(1.0, "server-0")
+    assert seen.limit == 2.0
+
+
+def test_smoothness_is_measured_downhill():
+    def gradient(x):
+        return np.where(x < 1.0, 2.0, 10.0) * (x - 1.0) + 5.0  # flatter below the start
+
+    assert smoothness(gradient, np.ones(1, np.float32), rate=0.1) == pytest.approx(2.0, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("curvature", "rate", "steps"),
+    [(1 / 3003, 2.0, 500), (1.0, 1 / 3003, 1000), (2.0, 1 / 6060, 1000), (1.0, 1 / 2998.5, 999),
+     (1.0, 1 / 2251.5, 750), (0.5, 1 / 1350.75, 900)],
+)  # fmt: skip
+def test_the_period_is_one_over_three_l_times_the_rate_up_to_the_longest(curvature, rate, steps):
+    assert period(curvature, rate) == steps
+
+
+def test_fifty_are_remembered_unless_something_else_is_said():
+    seen = Coefficients(n_ps=1, f_ps=0)
+    for k in (100.0, *[1.0] * 49):
+        seen.accept(k)
+    assert seen.limit == 100.0
+    seen.accept(1.0)
+    assert seen.limit == 1.0

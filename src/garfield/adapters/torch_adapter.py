@@ -133,9 +133,12 @@ class TorchAdapter:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         parts = {"optimizer": self.optimizer, "scheduler": self.scheduler}
+        strange = [str(name) for name in state if name not in parts]
+        if strange:
+            raise ConfigError(f"There is no {strange[0]} in the state of a torch model.")
         for name, part in parts.items():
             if part is not None and name in state:
-                part.load_state_dict(state[name])
+                _load(part, state[name])
 
     # -- layout -------------------------------------------------------------------------
 
@@ -181,6 +184,14 @@ class TorchAdapter:
     @staticmethod
     def _into(out: FlatVector, tensor: Tensor) -> None:
         torch.from_numpy(out).copy_(tensor.detach())
+
+
+def _load(part: Any, state: Any) -> None:
+    try:
+        part.load_state_dict(state)
+    except Exception as problem:  # whatever torch stumbles over in what is not its own
+        kind = type(part).__name__
+        raise ConfigError(f"The state is not one of {kind}: {problem!r:.160}.") from None
 
 
 def _fill(tensor: Tensor, values: FlatVector) -> None:

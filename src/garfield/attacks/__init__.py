@@ -13,12 +13,15 @@ from garfield.attacks.little_is_enough import little_is_enough, optimal_little_i
 from garfield.attacks.mimic import mimic
 from garfield.attacks.min_max import min_max, min_sum
 from garfield.attacks.noise import gaussian, random
+from garfield.attacks.one_coordinate import one_coordinate
+from garfield.attacks.pull_apart import pull_apart
 from garfield.attacks.reversal import reverse, sign_flip
+from garfield.attacks.takeover import takeover
 from garfield.attacks.view import View
 
 __all__ = [
     "ATTACKS", "Attack", "View", "attack", "constant", "drop", "fall_of_empires", "gaussian",
     "huge", "inf", "label_flip", "little_is_enough", "mimic", "min_max", "min_sum", "nan",
-    "optimal_fall_of_empires", "optimal_little_is_enough", "parse", "random", "reverse",
-    "sign_flip", "zero",
+    "one_coordinate", "optimal_fall_of_empires", "optimal_little_is_enough", "parse", "pull_apart",
+    "random", "reverse", "sign_flip", "takeover", "zero",
 ]  # fmt: skip

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
 
 from garfield.attacks.view import Knows, View, require_floats
+from garfield.core.blame import blamed_on
 from garfield.core.errors import ConfigError, InputError
 from garfield.core.naming import parse_call
 from garfield.core.registry import Parameters, Registry
@@ -32,10 +32,14 @@ class Attack:
     function: Callable[..., Vector | None]
     knows: Knows
     """What the attacker sees: nothing, its own honest vector, or all honest rows."""
+    knows_rule: bool
+    """Whether it knows the rule that its lie will meet, and may try it out."""
     limits: Callable[..., None]
     """Called with all parameters: raises ConfigError where they make no sense."""
     unanimous: bool
     """All f attackers send the same vector, whatever their rank."""
+    two_faced: bool
+    """Half of the askers are told one lie and half another: `view.side` says for which it is."""
     finite: bool
     """What overflows is sent as the largest finite number: infinite rows are set aside, and a
     liar wants to be heard."""
@@ -56,8 +60,6 @@ class Attack:
         """The same attack with some parameters set: ``reverse.bind(factor=-10)``."""
         parameters = Parameters(self.name, self.function, frozenset())
         parameters.check(params)
-        for name, value in params.items():
-            _require_number(f"{self.name}.{name}", value, parameters.defaults[name])
         bound = {**self.params, **params}
         self.limits(**{**parameters.defaults, **bound})
         return replace(self, params=bound)
@@ -71,7 +73,8 @@ class Attack:
                 f"or choose an attack that needs none: {blind}."
             )
         with np.errstate(over="ignore", invalid="ignore"):  # rows may be huge, and own not finite
-            lie = self.function(view.to(self.knows), **self.params)
+            with blamed_on(f"The attack {self.name}"):
+                lie = self.function(view.to(self.knows, rule=self.knows_rule), **self.params)
             return None if lie is None else self._fitted(np.asarray(lie), view)
 
     def _fitted(self, lie: Floats, view: View) -> Floats:
@@ -89,23 +92,29 @@ class Attack:
         n: int | None = None,
         own: Sequence[Floats] | None = None,
         defence: Callable[[Any], Vector] | None = None,
+        memory: dict[str, Any] | None = None,
     ) -> list[Floats | None]:
         """The f lies told beside these (h, d) honest rows: for tables, tests and simulations.
 
         Without `own`, attacker i would honestly have sent row i mod h. Without `n`, all
-        nodes are heard: n = h + f. A unanimous lie is made up once and listed f times.
+        nodes are heard: n = h + f. A unanimous lie is made up once and listed f times. Who calls
+        it round by round passes the same `memory` every time.
         """
         if f < 0:
             raise ConfigError(f"f must be at least 0, got {f}.")
         honest = np.asarray(honest)
         require_floats("honest", honest, 2)
         n = len(honest) + f if n is None else n
+        noted = {} if memory is None else memory
 
         def lie(rank: int) -> Floats | None:
             mine = honest[rank % len(honest)] if own is None else own[rank]
             return self(
-                View(own=mine, honest=honest, n=n, f=f, rank=rank, rng=rng, defence=defence)
-            )
+                View(
+                    own=mine, honest=honest, n=n, f=f, rank=rank, rng=rng, defence=defence,
+                    memory=noted,
+                )
+            )  # fmt: skip
 
         return [lie(0)] * f if self.unanimous and f else [lie(rank) for rank in range(f)]
 
@@ -118,9 +127,11 @@ def attack(
     name: str,
     *,
     knows: Knows,
+    knows_rule: bool = False,
     aliases: Sequence[str] = (),
     limits: Callable[..., None] = lambda **_: None,
     unanimous: bool = False,
+    two_faced: bool = False,
     finite: bool = True,
     relabel: Callable[[Any, int], Any] | None = None,
 ) -> Callable[[Callable[..., Vector | None]], Attack]:
@@ -136,7 +147,9 @@ def attack(
         raise ConfigError(f'{name}: knows must be "nothing", "own" or "all", got {knows!r}.')
 
     def register(function: Callable[..., Vector | None]) -> Attack:
-        made = Attack(name, function, knows, limits, unanimous, finite, relabel)
+        made = Attack(
+            name, function, knows, knows_rule, limits, unanimous, two_faced, finite, relabel
+        )
         for alias in (name, *aliases):
             ATTACKS.add(alias, made)
         return made
@@ -148,13 +161,3 @@ def parse(text: str) -> Attack:
     """The attack that this text names: "mimic", "reverse(factor=-10)"."""
     name, params = parse_call(text, example="reverse(factor=-10)")
     return ATTACKS[name].bind(**params)
-
-
-def _require_number(name: str, value: Any, default: Any) -> None:
-    """A parameter whose default is a number must be one, and whole if that is whole."""
-    if isinstance(default, bool) or not isinstance(default, (int, float)):
-        return
-    whole = isinstance(default, int)
-    fits = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
-    if not fits or not np.isfinite(value):
-        raise ConfigError(f"{name} must be a {'whole ' * whole}number, got {value!r}.")

@@ -38,6 +38,7 @@ def fall_of_empires(view: View, *, epsilon: float = 0.1) -> Floats:
     "optimal-fall-of-empires",
     aliases=["optimal-inner-product-manipulation"],
     knows="all",
+    knows_rule=True,
     limits=range_makes_sense,
     unanimous=True,
 )

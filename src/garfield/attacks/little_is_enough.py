@@ -51,7 +51,13 @@ def little_is_enough(view: View, *, z: float | None = None, sign: int = 1) -> Fl
     return mean + sign * (z_max(view.n, view.f) if z is None else z) * std
 
 
-@attack("optimal-little-is-enough", knows="all", limits=_one_side_and_range, unanimous=True)
+@attack(
+    "optimal-little-is-enough",
+    knows="all",
+    knows_rule=True,
+    limits=_one_side_and_range,
+    unanimous=True,
+)
 def optimal_little_is_enough(
     view: View, *, sign: int = 1, least: float = 0.05, most: float = 20.0, trials: int = 60
 ) -> Floats:

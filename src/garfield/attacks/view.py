@@ -2,8 +2,9 @@
 
 The same moment looks different to different attackers. One that knows all sees
 every honest row; one that knows its own vector sees no other; one that knows
-nothing learns how long a vector is and of which dtype. `View.to` hides the
-rest, so that an attack cannot know more than it says.
+nothing learns how long a vector is and of which dtype. Whether it knows the rule
+that its lie will meet is another question. `View.to` hides the rest, so that an
+attack cannot know more than it says.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ class View:
     """(d,) what this node would send if it were honest."""
     honest: Floats | None = None
     """(h, d) what all honest nodes send; None for an attacker that cannot see it."""
+    names: tuple[str, ...] = ()
+    """Who sent the honest rows, for attackers that want to meet one of them again; else empty."""
+    likely: Floats | None = None
+    """(l, d) what honest nodes might have sent, where they all send the same: a lie that hides
+    in the spread of honest rows hides in the spread of these."""
     n: int
     """All nodes, attackers included."""
     f: int
@@ -38,6 +44,10 @@ class View:
     """The generator that an attack takes its randomness from."""
     defence: Callable[[Any], Vector] | None = None
     """The rule that the server applies to a list of all rows, if the attackers know it."""
+    side: int = 1
+    """Which half of the askers the lie is for, 1 or −1: an attack may have two faces."""
+    memory: dict[str, Any] = field(default_factory=dict)
+    """What the attackers noted in earlier rounds, and note for later ones; theirs alone."""
     d: int = field(init=False)
     """The length of a vector."""
     dtype: np.dtype[Any] = field(init=False)
@@ -49,16 +59,22 @@ class View:
         if not 0 <= self.rank < self.f:
             raise ConfigError(f"rank must be within 0..{self.f - 1} (f - 1), got {self.rank}.")
         require_floats("own", self.own, 1)
-        if self.honest is not None:
-            require_floats("honest", self.honest, 2)
-            theirs, mine = self.honest[0], self.own
-            if (len(theirs), theirs.dtype) != (len(mine), mine.dtype):
-                raise InputError(
-                    f"The honest rows are {len(theirs)} × {theirs.dtype}, the attacker's own "
-                    f"vector {len(mine)} × {mine.dtype}. They must come from the same model."
-                )
+        for name, rows in (("honest", self.honest), ("likely", self.likely)):
+            if rows is not None:
+                self._require_alike(name, rows)
+        if self.honest is not None and self.names and len(self.names) != len(self.honest):
+            raise InputError(f"{len(self.honest)} honest rows have {len(self.names)} names.")
         object.__setattr__(self, "d", len(self.own))
         object.__setattr__(self, "dtype", self.own.dtype)
+
+    def _require_alike(self, name: str, rows: Floats) -> None:
+        require_floats(name, rows, 2)
+        theirs, mine = rows[0], self.own
+        if (len(theirs), theirs.dtype) != (len(mine), mine.dtype):
+            raise InputError(
+                f"The {name} rows are {len(theirs)} × {theirs.dtype}, the attacker's own "
+                f"vector {len(mine)} × {mine.dtype}. They must come from the same model."
+            )
 
     def __repr__(self) -> str:
         return f"<view of attacker {self.rank} of f={self.f} among n={self.n}, d={self.d}>"
@@ -68,14 +84,17 @@ class View:
         most = np.finfo(self.dtype).max
         return np.clip(lie, -most, most).astype(self.dtype, copy=False)
 
-    def to(self, knows: Knows) -> View:
-        """The same moment in the eyes of an attacker that knows so much."""
+    def to(self, knows: Knows, *, rule: bool = False) -> View:
+        """The same moment in the eyes of an attacker that knows so much, and maybe the rule."""
+        defence = self.defence if rule else None
         if knows == "all":
-            return self
+            return replace(self, defence=defence)
         if knows == "own":
-            return replace(self, honest=None)
+            return replace(self, honest=None, likely=None, names=(), defence=defence)
         blind = object.__new__(_Blind)  # not by its constructor, which would read `own`
-        blind.__dict__.update(vars(self), own=None, honest=None)
+        blind.__dict__.update(
+            vars(self), own=None, honest=None, likely=None, names=(), defence=defence
+        )
         return blind
 
 

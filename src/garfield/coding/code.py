@@ -6,9 +6,14 @@ worker sends one row, a fixed linear combination of its gradients. The decoder
 turns the rows into the mean of all n gradients, whatever f of the workers (the
 paper's s) have sent, and says who lied. A worker that is silent is an erasure.
 
-Bound: r ≥ 2f + 1, which no code can better. A code corrects any e lies and m
-erasures with 2e + m ≤ r − 1: with all rows waited for, silent workers are among
-the f; with only n − f of them waited for, r ≥ 3f + 1 is needed.
+Bound: r ≥ 2f + 1, which no code can better. Beside s silent workers, who may be honest
+and late, a code undoes e ≤ min(f, r − 1 − s − f) lies: a gradient is computed by r
+workers, of whom s are silent, f may lie in concert and e are disbelieved, and one more
+must be left to speak against the liars. What would need more is refused, never believed.
+So r = 2f + 1 undoes f lies or f silences, or any f of both; f lies beside s honest
+workers that are late need r ≥ 2f + s + 1. An application that waits for n − f rows only
+has s = f, hence r ≥ 3f + 1. Of workers that have proved to be faulty, so that their rows are
+not even looked at, each lowers f by one and counts as silent.
 
 L. Chen, H. Wang, Z. Charles, D. Papailiopoulos: DRACO, ICML 2018. Their B may be
 any multiple of n; here B = n, each gradient being that of one worker's batch.
@@ -50,8 +55,8 @@ class Code(ABC):
     """How many numbers of a row stand for one of the gradient."""
 
     def __init__(self, n: int, f: int, r: int = 0) -> None:
-        """`r` is 2f + 1 unless said otherwise; refuses what cannot be decoded."""
-        self.n, self.f, self.r = n, f, r or 2 * f + 1
+        """`r` is the least that undoes f lies, unless said; refuses what cannot be decoded."""
+        self.n, self.f, self.r = n, f, r or self.least(n, 2 * f + 1)
         if n < 1 or f < 0 or r < 0:
             raise ConfigError(f"A code needs n >= 1, f >= 0 and r >= 0, got {n}, {f} and {r}.")
         if self.r < 2 * f + 1:
@@ -67,6 +72,11 @@ class Code(ABC):
 
     def __repr__(self) -> str:
         return f"<{self.name} code, n={self.n}, f={self.f}, r={self.r}>"
+
+    @classmethod
+    def least(cls, n: int, r: int) -> int:
+        """The smallest redundancy of at least r that n workers can be cut into."""
+        return r
 
     @abstractmethod
     def computed_by(self, worker: int) -> Indices:
@@ -86,21 +96,30 @@ class Code(ABC):
         They are taken one at a time: a generator may use one buffer for all.
         """
 
-    def decode(self, rows: Sequence[Floats | None], *, secret: np.random.Generator) -> Decoded:
+    def decode(
+        self, rows: Sequence[Floats | None], *, secret: np.random.Generator, proven: int = 0
+    ) -> Decoded:
         """The mean of all n gradients, from n rows by position; None for a silent worker.
 
-        `secret` is where random numbers come from that no worker may foresee. Raises
-        DecodingError when more lied than can be undone, as far as the rows show it.
+        `secret` is where random numbers come from that no worker may foresee. `proven` of the
+        silent are faulty for sure, so that as many fewer of the rest may lie. Raises
+        DecodingError when more lied or were silent than can be undone: with up to f liars among
+        them, the rows give the true mean and blame nobody honest, or they give none.
         """
         if len(rows) != self.n:
             raise InputError(f"The {self.name} code has n={self.n} rows, got {len(rows)}.")
         lengths = {len(row) for row in rows if row is not None}
         if len(lengths) != 1 or lengths.pop() % self.numbers:
             raise InputError("Rows must be there, of one length, and whole.")
-        return self._decode(rows, secret)
+        if not 0 <= proven <= sum(row is None for row in rows):
+            raise InputError(f"proven={proven} workers are faulty, and fewer are silent.")
+        return self._decode(rows, max(0, self.f - proven), secret)
 
     @abstractmethod
-    def _decode(self, rows: Sequence[Floats | None], secret: np.random.Generator) -> Decoded: ...
+    def _decode(
+        self, rows: Sequence[Floats | None], f: int, secret: np.random.Generator
+    ) -> Decoded:
+        """The same where up to f of those heard may lie."""
 
 
 def code(name: str) -> Callable[[type[Code]], type[Code]]:

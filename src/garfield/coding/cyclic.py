@@ -25,8 +25,9 @@ as many digits are lost. Here the r gradients of a worker lie evenly around
 the circle: any r do, and the entries of W stay near √n / r.
 
 A row is float64, d real parts and then d imaginary ones: float32 would let the
-locator mistake rounding for lies. Needs r ≥ 2f + 1 and n ≥ r, and that the worst
-f liars, f neighbours, can be told apart in float64 (`_CONDITION`). Encoding costs
+locator mistake rounding for lies. Needs r ≥ 2f + 1 and n ≥ r, and that lies as small as
+rounding cannot be made to matter (`_require_digits`); beside s silent workers it undoes
+min(f, r − 1 − s − f) lies (`locator.py`). Encoding costs
 O(r d), decoding two passes over the rows, O(n d), plus O(n⁴) numbers that do not
 depend on d; no memory beyond the result. Chen et al., ICML 2018.
 """
@@ -49,8 +50,8 @@ from garfield.kernels.parallel import over_columns
 
 Complex: TypeAlias = npt.NDArray[np.complex128]
 
-_CONDITION = 1e-6 / TOLERANCE
-"""A lie of TOLERANCE is not seen, and may move the result by so much more: no further than 1e-6."""
+_AMPLIFIED = 1e-6 / TOLERANCE
+"""A lie of TOLERANCE is not seen, and may move the mean by so much more: no further than 1e-6."""
 
 _PROJECTIONS = (1, 4, 16)
 """How many are looked at, until liars are found: one mostly shows them all; where many neighbours
@@ -85,8 +86,10 @@ class CyclicCode(Code):
         assert row is not None  # r is at least 1
         return np.asarray(row)
 
-    def _decode(self, rows: Sequence[Floats | None], secret: np.random.Generator) -> Decoded:
-        honest, liars = self._located(rows, secret)
+    def _decode(
+        self, rows: Sequence[Floats | None], f: int, secret: np.random.Generator
+    ) -> Decoded:
+        honest, liars = self._located(rows, f, secret)
         b = self._combination(honest) / self.n
         halves, shares = [], []
         for j, share in zip(honest, b, strict=True):
@@ -97,9 +100,9 @@ class CyclicCode(Code):
         return Decoded(mean, dict.fromkeys(liars, "does not fit the others' rows"))
 
     def _located(
-        self, rows: Sequence[Floats | None], secret: np.random.Generator
+        self, rows: Sequence[Floats | None], f: int, secret: np.random.Generator
     ) -> tuple[list[int], list[int]]:
-        locator = Locator(self._fourier, self.r, self.f)
+        locator = Locator(self._fourier, self.r, f)
         silent = {j for j, row in enumerate(rows) if row is None}
         for count in _PROJECTIONS[:-1]:
             with suppress(DecodingError):
@@ -115,13 +118,21 @@ class CyclicCode(Code):
         return found
 
     def _require_digits(self) -> None:
-        truthful = self._fourier[: self._dimension, self.f :]
-        condition = float(np.linalg.cond(truthful))
-        if condition > _CONDITION:
+        """Refuse if lies that the rows do not show could move the mean by more than 1e-6.
+
+        Liars who conspire are held by the honest rows that are believed: all n but f liars, f
+        honest ones taken for liars in their place, and f late ones, neighbours at the worst. Any
+        n − r + 1 rows give the sum of gradients with shares b_j = √n / Π_{l ≠ j} (ω^j − ω^l).
+        """
+        proof = np.arange(min(3 * self.f, self.r - 1), self.n)
+        enough = proof[np.linspace(0, len(proof) - 1, self._dimension).astype(int)]
+        amplified = float(np.linalg.norm(1.0 / _gaps(np.exp(2j * np.pi / self.n * enough))))
+        if amplified > _AMPLIFIED:
             raise BoundError(
                 f"The cyclic code with n={self.n}, f={self.f} and r={self.r} needs more digits "
-                f"than float64 has (condition {condition:.0e}, at most {_CONDITION:.0e}). Use the "
-                "repetition code, fewer workers, or a larger r."
+                f"than float64 has: what rounding hides may grow {amplified:.0e} times, and "
+                f"{_AMPLIFIED:.0e} at most is safe. Use the repetition code, fewer workers, or a "
+                "larger r."
             )
 
 
@@ -137,10 +148,15 @@ def weights(n: int, offsets: Indices) -> Complex:
     share = np.zeros((n, n), dtype=np.complex128)
     for k in range(n):
         workers = (k + offsets) % n
-        gaps = roots[workers][:, None] - roots[workers][None, :]
-        np.fill_diagonal(gaps, 1.0)
-        share[k, workers] = np.sqrt(n) * roots[workers].conj() / gaps.prod(axis=1)
+        share[k, workers] = np.sqrt(n) * roots[workers].conj() / _gaps(roots[workers])
     return share
+
+
+def _gaps(points: Complex) -> Complex:
+    """Π_{l ≠ j} (x_j − x_l) for each of the points."""
+    gaps = points[:, None] - points[None, :]
+    np.fill_diagonal(gaps, 1.0)
+    return np.asarray(gaps.prod(axis=1))
 
 
 def project(rows: Sequence[Floats | None], secret: np.random.Generator, count: int = 1) -> Complex:

@@ -7,8 +7,10 @@ at least f + 1 of its workers sent, for f cannot lie so often, and adds them up:
 
     mean = 1/n · Σ_ℓ Maj(rows ℓr … ℓr + r − 1)
 
-A majority is of whole vectors: two rows that differ in one
-bit differ.
+A majority is of whole vectors: two rows that differ in one bit differ. Of f + 1 equal
+ones an honest worker sent one, so that vector is the truth and whoever differs has lied,
+whoever is late; with s of a group silent and f of it lying, f + 1 honest ones are left
+if r ≥ 2f + s + 1. A group without f + 1 equal rows is not believed at all.
 
 Needs r ≥ 2f + 1, and r must divide n. Decoding costs at most 2n comparisons of
 rows (Boyer–Moore: one pass finds who may have a majority, one counts it), O(n d),
@@ -46,6 +48,11 @@ class RepetitionCode(Code):
                 f"{-(-n // self.r) * self.r} workers, or the cyclic code."
             )
 
+    @classmethod
+    def least(cls, n: int, r: int) -> int:
+        """The smallest divisor of n that is no less; r itself, which is refused, beyond n."""
+        return next((k for k in range(max(1, r), n + 1) if n % k == 0), r)
+
     def computed_by(self, worker: int) -> Indices:
         first = worker // self.r * self.r
         return np.arange(first, first + self.r)
@@ -61,35 +68,39 @@ class RepetitionCode(Code):
         assert row is not None  # r is at least 1
         return row
 
-    def _decode(self, rows: Sequence[Floats | None], secret: np.random.Generator) -> Decoded:
+    def _decode(
+        self, rows: Sequence[Floats | None], f: int, secret: np.random.Generator
+    ) -> Decoded:
         agreed: list[Floats] = []
         liars: dict[int, str] = {}
         for first in range(0, self.n, self.r):
             group = range(first, first + self.r)
             heard = {j: rows[j] for j in group if rows[j] is not None}
             truth, false = _vote(heard)
-            self._require_majority(first, len(heard), len(false))
+            self._require_majority(first, len(heard), len(false), f)
             agreed.append(truth)
             liars |= dict.fromkeys(false, "differs from its group")
-        self._require_few(liars)
+        _require_few(liars, f)
         mean = read(agreed)[0].weighted_sum(np.full(len(agreed), 1.0 / self.n))
         return Decoded(mean, liars)
 
-    def _require_majority(self, first: int, heard: int, false: int) -> None:
-        if heard - false >= self.f + 1:
+    def _require_majority(self, first: int, heard: int, false: int, f: int) -> None:
+        if heard - false >= f + 1:
             return
         raise DecodingError(
             f"Of workers {first}..{first + self.r - 1}, who compute the same, {heard} answered, "
-            f"and no vector was sent by {self.f + 1} of them (f + 1): more than f={self.f} lied "
-            "or were silent. Allow for more of them: a larger f, with r >= 2f + 1."
+            f"and no vector was sent by {f + 1} of them (f + 1): more than f={f} lied, or others "
+            "were silent beside them. Wait longer, or allow for more: a larger r or f, with "
+            "r >= 2f + 1."
         )
 
-    def _require_few(self, liars: dict[int, str]) -> None:
-        if len(liars) > self.f:
-            raise DecodingError(
-                f"{len(liars)} workers differ from their groups ({_listed(liars)}), and the code "
-                f"was made for f={self.f}. Allow for more of them: a larger f, with r >= 2f + 1."
-            )
+
+def _require_few(liars: dict[int, str], f: int) -> None:
+    if len(liars) > f:
+        raise DecodingError(
+            f"{len(liars)} workers differ from their groups ({_listed(liars)}), and f={f} may. "
+            "Allow for more of them: a larger f, with r >= 2f + 1."
+        )
 
 
 def _vote(heard: dict[int, Any]) -> tuple[Any, list[int]]:

@@ -3,8 +3,8 @@
 Another rule (Krum by default) picks a row, which is taken out, θ = n − 2f
 times; of a rule that gives a mean rather than a row, the row nearest to it is
 picked. With m it is Multi-Krum that picks, by the mean of its m best rows, where
-1 ≤ m ≤ n − 2f − 2; m = 1 is Krum. Each coordinate of the answer is then the mean of the β = θ − 2f
-selected values nearest their median. So a liar that slipped through the
+1 ≤ m ≤ n − 2f − 2; m = 1 is Krum. Each coordinate of the answer is then the mean of
+the β = θ − 2f selected values nearest their median. So a liar that slipped through the
 selection cannot hide one bad coordinate among millions of good ones.
 
 Needs n >= 4f + 3. Costs O(n² d): the distances are taken once, the selection
@@ -21,6 +21,8 @@ from garfield.gars.rule import GARS, Rule, gar
 from garfield.kernels import Rows
 from garfield.kernels.algebra import sq_dists_to_mean
 from garfield.kernels.geometry import Geometry
+
+_EQUAL = 1e-9  # of the spread of the rows whose mean it is: rounding stays far below
 
 
 def select(sq_dists: Matrix, f: int, base: Rule) -> Indices:
@@ -39,10 +41,21 @@ def select(sq_dists: Matrix, f: int, base: Rule) -> Indices:
         choice = base.function(Geometry(among), f=f, **params)
         if not isinstance(choice, Choice) or choice.weights is None:
             raise ConfigError(f"bulyan.base must be a selecting rule, and {base.name} is not.")
-        at = int(np.argmin(sq_dists_to_mean(among, choice.weights)))
+        at = _nearest_to_mean(among, choice.weights)
         picked.append(left[at])
         left = np.delete(left, at)
     return np.sort(np.array(picked))
+
+
+def _nearest_to_mean(sq_dists: Matrix, weights: Matrix) -> int:
+    """The row nearest to the weighted mean of all.
+
+    Two rows are equally near to their own mean, up to rounding: of such, the one nearer to all
+    others, so that the choice does not depend on how rows are numbered.
+    """
+    away = sq_dists_to_mean(sq_dists, weights)
+    alike = away <= away.min() + _EQUAL * (weights @ sq_dists @ weights)
+    return int(np.argmin(np.where(alike, sq_dists.sum(axis=1), np.inf)))
 
 
 def _m_within_bounds(n: int, f: int, base: str | Rule = "krum", m: int | None = None) -> None:
@@ -50,6 +63,8 @@ def _m_within_bounds(n: int, f: int, base: str | Rule = "krum", m: int | None = 
         raise ConfigError(f"bulyan.m must be within 1..{n - 2 * f - 2} (n - 2f - 2), got {m}.")
     if m is not None and base not in ("krum", "multi-krum"):
         raise ConfigError("bulyan.m is Multi-Krum's. Give it without a base.")
+    if isinstance(base, str):
+        GARS[base]  # UnknownName, before anything starts
 
 
 @gar(

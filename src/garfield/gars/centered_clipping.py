@@ -35,6 +35,7 @@ def _positive_tau(
     selects=True,
     cost="O(n² d)",
     choose="with worker momentum: last round's aggregate is a good reference",
+    remembers="last aggregate",
 )
 def centered_clipping(
     rows: Rows,
@@ -63,7 +64,9 @@ def _clipped_steps(sq_dists: Matrix, tau: float, iterations: int) -> Matrix:
     weights[-1] = 1.0
     for _ in range(iterations):
         away = np.sqrt(sq_dists_to_mean(sq_dists, weights))[:-1]
-        step = np.minimum(1.0, tau / np.maximum(away, np.finfo(float).tiny)) / n
-        weights *= 1.0 - step.sum()
+        clipped = away > tau
+        shrunk = tau / np.where(clipped, away, tau or 1.0)  # at most 1: nothing can overflow
+        step = np.where(clipped, shrunk, 1.0) / n
+        weights *= 1.0 - step.sum() if clipped.any() else 0.0  # not the rounding of n/n
         weights[:-1] += step
     return weights

@@ -39,6 +39,8 @@ class Explained:
     """(n,) the share of each row in the vector; None where it is no weighted sum of rows."""
     scores: Matrix | None = None
     """(n,) what the rule judged rows by, smaller is better; NaN for rows set aside."""
+    f: int | None = None
+    """How many faults the rows that were shown were aggregated for."""
 
 
 def weigh(

@@ -13,6 +13,7 @@ import math
 
 import numpy as np
 
+from garfield.core.bounds import Seed
 from garfield.core.errors import ConfigError
 from garfield.gars.choice import Choice, average_of
 from garfield.gars.rule import gar
@@ -52,7 +53,7 @@ def dnc(
     share: float = 1.0,
     iterations: int = 1,
     sample: int = 10_000,
-    seed: int | None = None,
+    seed: Seed | None = None,
 ) -> Choice:
     rng = np.random.default_rng(seed)
     kept = np.ones(rows.n, dtype=bool)

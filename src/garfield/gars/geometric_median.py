@@ -9,8 +9,11 @@ iteration runs on the (n, n) distances until no weight moves by `tolerance`.
 Needs n >= 2f + 1. Costs O(n² d). Weiszfeld, 1937; Pillutla et al., 2022 ("RFA").
 """
 
+from typing import Annotated
+
 import numpy as np
 
+from garfield.core.bounds import Within
 from garfield.gars.choice import Choice, weigh
 from garfield.gars.rule import gar
 from garfield.kernels import Rows
@@ -25,7 +28,12 @@ from garfield.kernels.algebra import pull_in, sq_dists_to_mean, tightest_ball
     choose="no row should be dropped outright: everybody is heard, nobody loudly",
 )
 def geometric_median(
-    rows: Rows, *, f: int, nu: float = 1e-3, tolerance: float = 1e-7, iterations: int = 200
+    rows: Rows,
+    *,
+    f: int,
+    nu: Annotated[float, Within(0, above=True)] = 1e-3,
+    tolerance: Annotated[float, Within(0)] = 1e-7,
+    iterations: Annotated[int, Within(1)] = 200,
 ) -> Choice:
     centre, sq_radius = tightest_ball(rows.sq_dists(), rows.n // 2 + 1)
     scale = sq_radius**0.5

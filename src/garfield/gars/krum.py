@@ -41,6 +41,7 @@ def _m_within_bounds(n: int, f: int, m: int | None = None) -> None:
     needs=lambda f: 2 * f + 3,
     variance_ratio=variance_ratio,
     selects=True,
+    leaves_out_anyway=True,
     cost="O(n² d)",
     choose="one row must be picked, not an average: to select for Bulyan, or to name a culprit",
 )
@@ -54,6 +55,7 @@ def krum(rows: Rows, *, f: int) -> Choice:
     limits=_m_within_bounds,
     variance_ratio=variance_ratio,
     selects=True,
+    leaves_out_anyway=True,
     cost="O(n² d)",
     choose="the default: nearly the speed of averaging to converge, while honest rows agree",
 )

@@ -30,6 +30,7 @@ def _reference_exists(n: int, f: int, reference: Vector | int | None = None) -> 
     selects=True,
     cost="O(n² d)",
     choose="peer to peer: a node that trusts its own gradient",
+    remembers="own row",
 )
 def monna(rows: Rows, *, f: int, reference: Vector | int | None = None) -> Choice:
     if reference is None or isinstance(reference, int):

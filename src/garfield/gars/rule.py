@@ -2,28 +2,32 @@
 
 `@gar` turns ``(rows, *, f, ...) -> vector`` into a Rule and registers it. A
 Rule is called with vectors of any kind; it reads them, checks the bound, lets
-its stages and its function decide, sets faulty rows aside and tries again when
-there are some, and gives back a vector of the kind it was given.
+its stages and its function decide, sets bad rows aside (`shown.py`) and tries again
+when there are some, and gives back a vector of the kind it was given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, overload
 
 import numpy as np
 
+from garfield.core.blame import blamed_on
 from garfield.core.errors import BoundError, ConfigError, InputError
 from garfield.core.registry import Parameters, Registry
-from garfield.core.types import Indices, Vector
+from garfield.core.types import Vector
 from garfield.gars.choice import Choice, Explained
+from garfield.gars.shown import Shown
 from garfield.kernels import Kind, NonFinite, Rows, read
-from garfield.preaggregation.stage import Stage, takes_seed
+from garfield.kernels.kinds import framework_of
+from garfield.preaggregation.stage import Stage, has_seed, takes_seed
 
 GARS: Registry[Rule] = Registry("a rule")
 
-_MISSING = "missing"
+Memory = Literal["last aggregate", "own row"]
+"""What a rule takes for its `reference`, unless one is given: see `Aggregator`."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,6 +53,10 @@ class Rule:
     cost: str
     choose: str
     """When to choose it, in a few words."""
+    remembers: Memory | None = None
+    """What an aggregator gives it as `reference`, from its last round or from its node."""
+    leaves_out_anyway: bool = False
+    """Leaves some rows out where f = 0 too: a run that expects no faults averages instead."""
     stages: tuple[Stage, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict)
 
@@ -79,10 +87,22 @@ class Rule:
         stages = any(stage.draws for stage in self.stages)
         return stages or takes_seed(self.function, self.params)
 
+    @property
+    def averages_without_faults(self) -> bool:
+        """Whether a run that is told f = 0 takes the average instead: unless its user set an m."""
+        return self.leaves_out_anyway and not self.params
+
     def seeded(self, seed: int) -> Rule:
         """The same rule; whatever in it draws at random, does so from this seed."""
         rule = replace(self, stages=tuple(stage.seeded(seed) for stage in self.stages))
         return rule.bind(seed=seed) if takes_seed(self.function, self.params) else rule
+
+    def reseeded(self, change: Callable[[int | None], int | None]) -> Rule:
+        """The same rule; each seed in it becomes what `change` makes of it, None if not set."""
+        rule = replace(self, stages=tuple(stage.reseeded(change) for stage in self.stages))
+        if not has_seed(self.function):
+            return rule
+        return rule.bind(seed=change(self.params.get("seed")))
 
     # -- what it can bear ---------------------------------------------------------------
 
@@ -121,6 +141,41 @@ class Rule:
                 f"Wait for more replies {lower}."
             )
         self.limits(self._rows_seen(n), f, **self.params)
+
+    def check_all(self, n: int, f: int, *, least: int) -> None:
+        """Raise as `check` does for any number of rows from n down to `least`, naming it.
+
+        Fewer than n are left where rows never come or are bad; each number is checked with the
+        faults that it is then aggregated for (`garfield.gars.shown`).
+        """
+        self.check(n, f)
+        if self.robust and least < n - f:
+            raise BoundError(
+                f"{self.name} with f={f} does without {f} of n={n} rows, and only {least} may "
+                f"come. Wait for {n - f} or more, or raise f."
+            )
+        for rows in range(n - 1, least - 1, -1):
+            most = min(f, self.max_f(rows)) if self.robust else f
+            fewest = f - (n - rows) if self.robust else f
+            if most < fewest:
+                raise BoundError(
+                    f"{self.name} needs {self.needs(fewest)} rows to tolerate f={fewest} faults "
+                    f"when {rows} of n={n} are left. Add rows, or lower f."
+                )
+            for told in range(most, fewest - 1, -1):
+                self._check_parameters(rows, n, told, least)
+
+    def _check_parameters(self, rows: int, n: int, f: int, least: int) -> None:
+        params = {**self.params}
+        if isinstance(params.get("reference"), int):
+            del params["reference"]  # one of the n, wherever it stands among fewer
+        try:
+            self.limits(self._rows_seen(rows), f, **params)
+        except ConfigError as problem:
+            raise ConfigError(
+                f"With {rows} of n={n} rows, aggregated for f={f} faults: {problem} It must fit "
+                f"any number of rows from {least} to {n}, as some may not come."
+            ) from None
 
     def _rows_seen(self, n: int) -> int:
         for stage in self.stages:
@@ -162,8 +217,10 @@ class Rule:
     ) -> Vector | Explained:
         """Aggregate: a list of 1-D vectors or one (n, d) array, numpy, torch or tensorflow.
 
-        A row may be None: a peer that did not answer. `mask` (n, d) is true where a coordinate
-        arrived. With `explain`, who was trusted comes along with the vector.
+        A row may be None: a peer that did not answer; how many faults the others are then
+        aggregated for is said in `garfield.gars.shown`. `mask` (n, d) is true where a coordinate
+        arrived; a row that is None in both was silent, one that is None here alone was lost on
+        its way, and lowers f for nobody. With `explain`, who was trusted comes along.
         """
         rule = self.bind(**params) if params else self
         if f is None:
@@ -179,67 +236,67 @@ class Rule:
         if n == 0:
             raise InputError(f"{self.name}: there are no rows to aggregate.")
         rule.check(n, f)
-        silent = _silent(gradients)
-        heard = [i for i in range(n) if i not in silent]
-        if silent:
-            gradients = [gradients[i] for i in heard]
-            mask = None if mask is None else [mask[i] for i in heard]
-        self._spare(n, f, silent)
+        shown = Shown.of(gradients, f, mask)
+        shown.require_few_set_aside(self)
+        if len(shown.places) < n:
+            gradients = [gradients[i] for i in shown.places]
         try:
-            rows, kind = read(gradients, mask)
+            rows, kind = read(gradients, shown.present)
         except InputError as problem:
             raise InputError(f"{self.name}: {problem}") from None
-        choice, judged, set_aside = rule._decide(rows, kind, np.array(heard), f, silent)
+        choice, shown, told = rule._decide(rows, kind, shown)
         vector = kind.wrap(choice.vector)
-        return _explained(choice, vector, n, judged, set_aside) if explain else vector
+        return shown.explain(choice, vector, told) if explain else vector
 
-    def _decide(
-        self, rows: Rows, kind: Kind, judged: Indices, f: int, set_aside: dict[int, str]
-    ) -> tuple[Choice, Indices, dict[int, str]]:
-        """Let the function decide, setting non-finite rows aside; `judged` are the rows left."""
-        n = len(judged) + len(set_aside)
+    def _decide(self, rows: Rows, kind: Kind, shown: Shown) -> tuple[Choice, Shown, int]:
+        """Let the function decide for the faults that are left, setting bad rows aside."""
         try:
-            return self._run(rows, kind, judged, f - len(set_aside)), judged, set_aside
+            told = self._told(rows, shown)
+            return self._run(rows, kind, shown, told), shown, told
         except NonFinite as signal:
-            bad = signal.bad[: len(judged)]  # a rule may have added rows of its own
+            bad = signal.bad[: len(shown.places)]  # a rule may have added rows of its own
             if not self.robust or not bad.any():
                 raise InputError(f"{self.name}: the rows are too large to be added up.") from None
-            set_aside = {**set_aside, **dict.fromkeys(judged[bad].tolist(), signal.reason)}
-            self._spare(n, f, set_aside)
-            fine = np.flatnonzero(~bad)
-            return self._decide(rows.subset(fine), kind, judged[fine], f, set_aside)
+            shown = shown.without(bad, signal.reason)
+            shown.require_few_set_aside(self)
+            return self._decide(rows.subset(np.flatnonzero(~bad)), kind, shown)
 
-    def _run(self, rows: Rows, kind: Kind, judged: Indices, f: int) -> Choice:
+    def _told(self, rows: Rows, shown: Shown) -> int:
+        try:
+            return shown.faults(self)
+        except InputError:
+            rows.require_finite()  # a bad row is one of the f, and fewer values then do
+            raise
+
+    def _run(self, rows: Rows, kind: Kind, shown: Shown, f: int) -> Choice:
         for stage in self.stages:
             rows = stage(rows, f=f)
         params = dict(self.params)
         if isinstance(params.get("reference"), int):
-            params["reference"] = self._place(params["reference"], judged)
+            params["reference"] = shown.place(self, params["reference"])
         elif params.get("reference") is not None:
             params["reference"] = kind.unwrap(params["reference"], rows.d, "The reference")
-        answer = self.function(rows, f=f, **params)
-        return answer if isinstance(answer, Choice) else Choice(answer)
+        if shown.set_aside:  # all n were checked; these are fewer
+            self.limits(rows.n, f, **params)
+        with blamed_on(f"The rule {self.name}"):
+            answer = self.function(rows, f=f, **params)
+        choice = answer if isinstance(answer, Choice) else Choice(answer)
+        self._require_vector(choice.vector, rows.d, "torch" if kind.on_torch else "numpy")
+        return choice
 
-    def _place(self, row: int, judged: Indices) -> int:
-        """Where one of the caller's rows stands among those that are left."""
-        places = np.flatnonzero(judged == row)
-        if not len(places):
+    def _require_vector(self, vector: Any, d: int, framework: str) -> None:
+        """Raise InputError, saying what it is, for an answer that is no such vector."""
+        shape = tuple(getattr(vector, "shape", ()))
+        if framework_of(vector) != framework or shape != (d,):
+            of = f" of shape {shape}" if hasattr(vector, "shape") else ""
+            kind = type(vector)
+            package = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+            what = f"{package}{kind.__name__}"
+            wanted = "torch tensor" if framework == "torch" else "numpy array"
             raise InputError(
-                f"{self.name}: row {row}, the reference, is missing or not finite, and nothing can "
-                "take its place. Give another row or a vector as reference, or none."
+                f"The rule {self.name} returned a {what}{of}. It must return one vector: a "
+                f"{wanted} of shape ({d},), or a Choice of one."
             )
-        return int(places[0])
-
-    def _spare(self, n: int, f: int, set_aside: Mapping[int, str]) -> None:
-        """f faults may be spent on rows set aside, and no more."""
-        if self.robust and len(set_aside) > f:
-            who = ", ".join(f"{row} ({why})" for row, why in sorted(set_aside.items()))
-            raise InputError(
-                f"{self.name} tolerates f={f} faults among n={n} rows, but {len(set_aside)} "
-                f"cannot be used: rows {who}. Raise f or find out why they fail."
-            )
-        if not self.robust and len(set_aside) == n:
-            raise InputError(f"{self.name}: there are no rows to aggregate, all are missing.")
 
 
 def gar(
@@ -255,6 +312,8 @@ def gar(
     scales: bool = True,
     cost: str = "?",
     choose: str = "",
+    remembers: Memory | None = None,
+    leaves_out_anyway: bool = False,
 ) -> Callable[[Callable[..., Vector | Choice]], Rule]:
     """Register a function ``(rows, *, f, ...) -> vector`` as a rule.
 
@@ -263,13 +322,16 @@ def gar(
     ...     return rows.median()
 
     `rows` offers what `garfield.kernels.Rows` lists; ``rows.matrix()`` is the plain
-    (n, d) array. From then on the rule works by name wherever a rule is named.
+    (n, d) array. From then on the rule works by name wherever a rule is named. With
+    `remembers`, an aggregator hands it the last aggregate or the node's own row as `reference`.
     """
 
     def register(function: Callable[..., Vector | Choice]) -> Rule:
+        if remembers and "reference" not in Parameters(name, function, frozenset()).defaults:
+            raise ConfigError(f"{name} remembers its {remembers}: it must take a `reference`.")
         rule = Rule(
             name, function, needs, limits, variance_ratio, robust, selects, masks, translates,
-            scales, cost, choose,
+            scales, cost, choose, remembers, leaves_out_anyway,
         )  # fmt: skip
         return GARS.add(name, rule)
 
@@ -280,25 +342,3 @@ def _whole(rule: str, name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
         raise ConfigError(f"{rule}: {name} must be a whole number of at least 0, got {value!r}.")
     return int(value)
-
-
-def _silent(gradients: Any) -> dict[int, str]:
-    if isinstance(gradients, Sequence):
-        return {i: _MISSING for i, row in enumerate(gradients) if row is None}
-    return {}
-
-
-def _explained(
-    choice: Choice, vector: Vector, n: int, judged: Indices, set_aside: Mapping[int, str]
-) -> Explained:
-    def spread(values: Any, empty: float) -> Any:
-        if values is None or len(values) != len(judged):
-            return None
-        whole = np.full(n, empty)
-        whole[judged] = values
-        return whole
-
-    trusted = None if choice.trusted is None else tuple(judged[choice.trusted].tolist())
-    left_out = None if trusted is None else tuple(i for i in range(n) if i not in trusted)
-    weights, scores = spread(choice.weights, 0.0), spread(choice.scores, np.nan)
-    return Explained(vector, trusted, left_out, set_aside, weights, scores)

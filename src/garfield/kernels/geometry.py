@@ -30,8 +30,8 @@ class Geometry(Rows):
         mixed.mix, mixed.base_n = mix, self.base_n
         return mixed
 
-    def _sum(self, base_weights: Matrix, out: Any) -> tuple[Matrix, bool]:
-        return base_weights, True
+    def _sum(self, base_weights: Matrix, divisor: float, out: Any) -> tuple[Matrix, bool]:
+        return base_weights / divisor, True
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise ConfigError(

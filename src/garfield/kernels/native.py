@@ -103,14 +103,15 @@ class NativeRows(Rows):
 
         return sum(over_columns(work, self.d), np.zeros(self.n))
 
-    def _sum(self, base_weights: Matrix, out: Floats | None) -> tuple[Floats, bool]:
+    def _sum(self, base_weights: Matrix, divisor: float, out: Floats | None) -> tuple[Floats, bool]:
         kernel = self._kernel("weighted_sum")
+        by = np.array([divisor])
         weights = np.ascontiguousarray(base_weights, dtype=np.float64)
         into = aligned.empty(self.d, self.dtype) if out is None else out
 
         def work(lo: int, hi: int) -> int:
             pointers = _address(self._pointers), self.base_n, lo, hi
-            return kernel(*pointers, _address(weights), _address(into))
+            return kernel(*pointers, _address(weights), _address(by), _address(into))
 
         return into, _NON_FINITE not in over_columns(work, self.d)
 

@@ -118,7 +118,7 @@ class TorchRows(Rows):
             total += (gaps * gaps).sum(1)
         return total.cpu().numpy()
 
-    def _sum(self, base_weights: Matrix, out: Tensor | None) -> tuple[Tensor, bool]:
+    def _sum(self, base_weights: Matrix, divisor: float, out: Tensor | None) -> tuple[Tensor, bool]:
         into = out
         if into is None:
             into = self.torch.empty(self.d, dtype=self.dtype, device=self.device)
@@ -129,7 +129,7 @@ class TorchRows(Rows):
             total = self.torch.zeros_like(into[part], dtype=self.torch.float64)
             for i in live:
                 total += float(base_weights[i]) * self.rows[i][part].double()
-            into[part] = total.to(self.dtype)
+            into[part] = (total / divisor).to(self.dtype)
             finite = finite and bool(self.torch.isfinite(into[part]).all())
         return into, finite
 

@@ -11,12 +11,14 @@ no mixed vector is ever stored.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from garfield.core.blame import Signal
 from garfield.core.types import Flags, Indices, Matrix, Vector
 
 LARGEST = 1e150
@@ -24,7 +26,11 @@ LARGEST = 1e150
 float32 row comes near it (1e85 at ten million coordinates of 3e38); a float64 one may."""
 
 
-class NonFinite(Exception):  # noqa: N818 (a signal to the rule's shell, not an error of the user's)
+_ROUNDING = 8 * np.finfo(np.float64).eps
+"""Weights that differ by no more were meant to be equal."""
+
+
+class NonFinite(Signal):  # (a signal to the rule's shell, not an error of the user's)
     """Some rows cannot be computed with; carries which, and why."""
 
     def __init__(self, bad: Flags, reason: str = "non-finite") -> None:
@@ -74,9 +80,10 @@ class Rows(ABC):
     ) -> Vector:
         """Sum of weights[i] × row i; into `out` if given, which may be one of the rows.
 
+        Rows of equal shares are added up and divided once, so that the mean of 1, 4 and 7 is 4.
         Unless `checked` is off, NonFinite is raised when a row that takes part is to blame.
         """
-        total, finite = self._sum(self.base_weights(weights), out)
+        total, finite = self._sum(*_divided_once(self.base_weights(weights)), out)
         if checked and not finite:
             self.require_finite()
         return total
@@ -173,7 +180,22 @@ class Rows(ABC):
     def _dists_to(self, point: Vector | None) -> Matrix: ...
 
     @abstractmethod
-    def _sum(self, base_weights: Matrix, out: Vector | None) -> tuple[Vector, bool]: ...
+    def _sum(self, base_weights: Matrix, divisor: float, out: Vector | None) -> tuple[Vector, bool]:
+        """The weighted sum, divided, and whether all of it is finite."""
 
     @abstractmethod
     def _non_finite(self) -> Flags: ...
+
+
+def _divided_once(weights: Matrix) -> tuple[Matrix, float]:
+    """Weights and the divisor of their sum: as they are, and 1, unless all are 1/k, or zero.
+
+    Then they become a power of two that keeps k rows from overflowing as they are added; a
+    product with it is exact, so that all that is rounded are the sum and its one division.
+    """
+    live = weights != 0.0
+    count = int(live.sum())
+    if not count or not (np.abs(weights[live] * count - 1.0) <= _ROUNDING).all():
+        return weights, 1.0
+    share = 0.5 ** math.ceil(math.log2(count))
+    return np.where(live, share, 0.0), count * share

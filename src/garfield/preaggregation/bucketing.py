@@ -10,6 +10,7 @@ Karimireddy, He and Jaggi, ICLR 2022.
 
 import numpy as np
 
+from garfield.core.bounds import Seed
 from garfield.core.errors import ConfigError
 from garfield.kernels.algebra import mixed_sq_dists
 from garfield.kernels.rows import Rows
@@ -23,7 +24,7 @@ def _buckets(n: int, *, s: int = 2, **_: object) -> int:
 
 
 @stage("bucketing", rows_after=_buckets)
-def bucketing(rows: Rows, *, f: int, s: int = 2, seed: int | None = None) -> Rows:
+def bucketing(rows: Rows, *, f: int, s: int = 2, seed: Seed | None = None) -> Rows:
     order = np.random.default_rng(seed).permutation(rows.n)
     mix = np.zeros((_buckets(rows.n, s=s), rows.n))
     for bucket, first in enumerate(range(0, rows.n, s)):

@@ -43,6 +43,10 @@ class Stage:
         """The same stage; if it draws at random, then from this seed."""
         return self.bind(seed=seed) if self.draws else self
 
+    def reseeded(self, change: Callable[[int | None], int | None]) -> Stage:
+        """The same stage; its seed becomes what `change` makes of it, None if it is not set."""
+        return self.bind(seed=change(self.params.get("seed"))) if has_seed(self.function) else self
+
     def __call__(self, rows: Rows, *, f: int) -> Rows:
         return self.function(rows, f=f, **self.params)
 
@@ -70,7 +74,11 @@ def stage(
     return register
 
 
+def has_seed(function: Callable[..., Any]) -> bool:
+    """Whether a rule's or a stage's function has a parameter `seed`."""
+    return "seed" in Parameters("", function, frozenset({"f"})).defaults
+
+
 def takes_seed(function: Callable[..., Any], params: Mapping[str, Any]) -> bool:
     """Whether a rule's or a stage's function has a parameter `seed` that is not set."""
-    known = Parameters("", function, frozenset({"f"})).defaults
-    return "seed" in known and params.get("seed") is None
+    return has_seed(function) and params.get("seed") is None

@@ -100,7 +100,7 @@ static PyObject *answer(int64_t status) {
     EXPOSE(name##_f64, count, CALL(double, use->f64.name))
 
 #define CALL_SUM(T, fn) \
-    fn(P(const T *const *, 0), a[1], a[2], a[3], P(const double *, 4), P(T *, 5))
+    fn(P(const T *const *, 0), a[1], a[2], a[3], P(const double *, 4), P(const double *, 5), P(T *, 6))
 #define CALL_FINITE(T, fn) fn(P(const T *const *, 0), a[1], a[2], a[3], P(uint8_t *, 4))
 #define CALL_SELECT(T, fn)                                                               \
     fn(P(const T *const *, 0), a[1], a[2], a[3], P(const double *, 4), a[5],             \
@@ -114,7 +114,7 @@ static PyObject *answer(int64_t status) {
 #define CALL_TO(T, fn) \
     fn(P(const T *const *, 0), a[1], a[2], a[3], P(const double *, 4), a[5], P(const T *, 6), P(double *, 7))
 
-EXPOSE_BOTH(weighted_sum, 6, CALL_SUM)
+EXPOSE_BOTH(weighted_sum, 7, CALL_SUM)
 EXPOSE_BOTH(non_finite_rows, 5, CALL_FINITE)
 EXPOSE_BOTH(select, 11, CALL_SELECT)
 EXPOSE_BOTH(select_present, 10, CALL_MASKED)

@@ -13,7 +13,7 @@ enum status { DONE = 0, NON_FINITE = 1, NO_MEMORY = -1 };
 #define PASSES_OF(T)                                                                            \
     struct {                                                                                    \
         int64_t (*weighted_sum)(const T *const *rows, int64_t n, int64_t lo, int64_t hi,        \
-                                const double *w, T *out);                                       \
+                                const double *w, const double *divisor, T *out);                \
         int64_t (*non_finite_rows)(const T *const *rows, int64_t n, int64_t lo, int64_t hi,     \
                                    uint8_t *bad);                                               \
         int64_t (*select)(const T *const *rows, int64_t n, int64_t lo, int64_t hi,              \
