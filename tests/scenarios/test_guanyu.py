@@ -4,7 +4,8 @@ import pytest
 
 from garfield.apps.settings import Settings
 from garfield.core.errors import BoundError, ConfigError
-from garfield.launch.server_checkpoints import ServerCheckpoints
+from garfield.launch.adversary import HEAD_START_S
+from garfield.launch.node_checkpoints import NodeCheckpoints
 from garfield.launch.simulate import simulate
 from tests.network_record import recorded
 
@@ -61,9 +62,14 @@ def test_quorums_of_gradients_lie_between_2f_plus_3_and_n_minus_f(quorum, fine):
 
 def test_quorums_of_models_may_be_smaller_than_all_that_must_answer(monkeypatch):
     record = recorded(monkeypatch)
-    run(SMALL.updated(workers=12, servers=9, model_quorum=5, gradient_quorum=7))
+    run(SMALL.updated(workers=12, servers=9, model_quorum=6, gradient_quorum=7))
     heard = {(pull.kind, len(pull.heard)) for pull in record.pulls if pull.heard}  # else: too late
-    assert heard == {("model", 5), ("proposal", 5), ("gradient", 7)}
+    assert heard == {("model", 6), ("proposal", 6), ("gradient", 7)}
+
+
+def test_a_quorum_of_models_that_lets_two_halves_train_apart_is_refused():
+    with pytest.raises(BoundError, match=r"quorum of 5 models .* apart for ever: wait for 6"):
+        SMALL.updated(workers=12, servers=9, model_quorum=5).check()
 
 
 def test_a_step_has_three_rounds_and_waits_for_n_minus_f_in_each(monkeypatch):
@@ -72,7 +78,8 @@ def test_a_step_has_three_rounds_and_waits_for_n_minus_f_in_each(monkeypatch):
     assert all(record.rounds(step) == {"model", "gradient", "proposal"} for step in range(5))
     waited = {pull.kind: len(pull.heard) for pull in record.pulls}
     assert waited == {"model": 5, "gradient": 7, "proposal": 5}
-    assert record.simulation.now_s == 0.0  # nobody waited for the silent ones
+    one_way = 6 * 3 * HEAD_START_S  # what the network takes for all rounds of 6 steps
+    assert record.simulation.now_s == pytest.approx(one_way)  # nobody waited for the silent ones
 
 
 def test_the_learning_rate_falls_unless_the_user_says_by_how_much():
@@ -90,10 +97,15 @@ def test_it_is_asynchronous_by_itself_and_cannot_be_otherwise():
         PUBLISHED.updated(asynchronous=False).check()
 
 
-@pytest.mark.parametrize("rules", [{"gar": "median"}, {"model_gar": "trimmed-mean"}])
+@pytest.mark.parametrize("rules", [{"gar": "median"}, {"model_gar": "krum"}])
 def test_its_rules_are_part_of_it(rules):
     with pytest.raises(ConfigError, match="Choose msmw for other rules"):
         PUBLISHED.updated(**rules).check()
+
+
+def test_models_are_joined_by_the_papers_median_if_asked_for():
+    assert PUBLISHED.model_rule.name == "trimmed-mean"
+    assert PUBLISHED.updated(model_gar="median").check().model_rule.name == "median"
 
 
 def test_a_run_that_was_interrupted_goes_on_and_learns(tmp_path):
@@ -105,7 +117,7 @@ def test_a_run_that_was_interrupted_goes_on_and_learns(tmp_path):
 
     settings, checkpoints = (
         SMALL.updated(steps=30, server_attack="reverse"),
-        ServerCheckpoints(tmp_path),
+        NodeCheckpoints(tmp_path),
     )
     with pytest.raises(KeyboardInterrupt):
         simulate(settings, interrupted, checkpoints=checkpoints)
@@ -113,7 +125,8 @@ def test_a_run_that_was_interrupted_goes_on_and_learns(tmp_path):
     assert 4 <= resumed.start.step <= 5
     events = []
     simulate(settings, events.append, checkpoints=resumed)
-    assert events[0]["step"] == resumed.start.step + 1
+    first = next(event for event in events if event["event"] == "step")
+    assert first["step"] == resumed.start.step + 1
     assert events[-1]["accuracy"] > 0.7
 
 
@@ -122,3 +135,12 @@ def test_defaults_of_an_application_come_with_it_and_go_with_it():
     assert (back.rounds.asynchronous, back.learning.learning_rate_decay) == (False, 0.0)
     own = Settings.of(learning_rate_decay=0.3).updated(app="guanyu")
     assert own.learning.learning_rate_decay == 0.3
+
+
+@pytest.mark.parametrize("attack", ["little-is-enough", "min-max", "reverse"])
+def test_liars_are_in_the_quorums_whatever_they_must_know(attack):
+    """They used to wait for all honest rows, and came when the quorum was full."""
+    events = run(SMALL.updated(worker_attack=attack, server_attack=attack, steps=10))
+    lying = {name for name in SMALL.liars if name.startswith("worker")}
+    used = [lying.difference(event["silent"]) for event in events if event["event"] == "step"]
+    assert used == [lying] * 10

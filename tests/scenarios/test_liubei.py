@@ -59,13 +59,13 @@ def test_it_learns_with_up_to_8_of_20_workers_lying(liars):
     assert run(attacked.updated(server_attack="random", steps=30))[-1]["accuracy"] > 0.7
 
 
-def test_a_silent_server_costs_each_worker_two_time_outs_and_then_none(monkeypatch):
+def test_a_silent_server_costs_each_worker_a_time_out_and_then_none(monkeypatch):
     record = recorded(monkeypatch)
     events = run(BASE.updated(server_attack="silence"))
     assert events[-1]["accuracy"] > LEARNT
     asked = [p for p in record.pulls if p.kind == "model" and p.asked == 1]
     in_vain = [p for p in asked if not p.heard]
-    assert 0 < len(in_vain) <= 2 * 9
+    assert len(in_vain) <= 9
     assert record.simulation.now_s <= 25  # not one in each of the 32 steps of scatter
 
 
@@ -96,7 +96,8 @@ def test_messages_and_bytes_are_as_promised(monkeypatch):
     assert messages["proposal"] == 4 * 4 * 4
     assert sum(len(p.heard) for p in record.pulls if p.asked == 1) == judged
     assert judged >= 16 * 9  # one model a worker, in each of 16 steps of scatter
-    assert record.bytes_received == 4 * WORDS * messages.total()
+    models_of_the_end = record.bytes_received - 4 * WORDS * messages.total()
+    assert 0 <= models_of_the_end <= 4 * WORDS * 4 * 9  # on their way to workers when all ended
 
 
 def test_a_worker_pulls_far_fewer_models_than_with_msmw(monkeypatch):

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from garfield.apps.settings import Settings
 from garfield.core.errors import ConfigError, UnknownName
-from garfield.launch.server_checkpoints import ServerCheckpoints
+from garfield.launch.node_checkpoints import NodeCheckpoints
 from garfield.launch.simulate import simulate
 from tests.command import invoke
 
@@ -65,7 +65,7 @@ def test_an_interrupted_run_ends_at_the_same_model(tmp_path):
         if event["step"] == 4:
             raise KeyboardInterrupt
 
-    checkpoints = ServerCheckpoints(tmp_path)
+    checkpoints = NodeCheckpoints(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         simulate(settings, sink, checkpoints=checkpoints)
     resumed = checkpoints.resumed(settings.server_names, settings.honest_servers)

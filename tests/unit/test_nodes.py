@@ -17,10 +17,10 @@ from garfield.apps.draco import DracoWorker
 from garfield.apps.liubei import ScatteredWorker
 from garfield.apps.msmw import msmw
 from garfield.core.silence import NOT_FINITE, NOT_NEEDED, Reason, Silence
-from garfield.nodes.byzantine import LyingOutbox, parse_plan
+from garfield.nodes.byzantine import LyingOutbox, Notes, parse_plan
 from garfield.nodes.node import Account, Behind, Node, Waits
 from garfield.nodes.outbox import Outbox
-from garfield.nodes.patience import ANSWERS, SILENCES, Patience
+from garfield.nodes.quorum import Quorum
 from garfield.nodes.server import ServerArguments
 from garfield.nodes.worker import WorkerArguments
 from garfield.transport.contract import Gone, Key, NotYet, Ready
@@ -154,36 +154,14 @@ def test_faults_are_counted_by_peer_and_reason_whatever_the_numbers_in_it():
     }
 
 
-# -- patience -------------------------------------------------------------------------------------
-
-
-def test_a_silent_peer_is_given_up_and_earns_the_wait_back():
-    patience = Patience(("a", "b"))
-    for _ in range(SILENCES):
-        assert patience.awaited() == {"a", "b"}
-        patience.note(["a"])
-    assert patience.awaited() == {"a"}
-    for _ in range(ANSWERS):
-        assert patience.awaited() == {"a"}
-        patience.note(["a", "b"])
-    assert patience.awaited() == {"a", "b"}
-
-
-def test_alternating_silence_and_answers_never_earns_it_back():
-    patience = Patience(("a",))
-    for _ in range(SILENCES):
-        patience.note([])
-    for turn in range(20):
-        patience.note(["a"] if turn % 2 else [])
-        assert patience.awaited() == frozenset()
-
-
 # -- gathering ------------------------------------------------------------------------------------
 
 
-def gather(publishers, *, n=5, quorum=5, f=1, claims=None, step=3):
+def gather(publishers, *, n=5, quorum=5, f=1, needs=3, claims=None, step=3):
     """What one node gathers when some of n peers publish, and others claim to be far ahead."""
     simulation, found = Simulation(), []
+    first = Quorum.of_first if quorum != n else None
+    told = first(quorum, n, f) if first else Quorum.of_all(n, f, needs=lambda f: needs)
     names = [f"w-{i}" for i in range(n)]
     clock = {"clock": lambda: simulation.now_s, "waits": Waits(1.0, 3.0)}
     for name in names:
@@ -195,7 +173,7 @@ def gather(publishers, *, n=5, quorum=5, f=1, claims=None, step=3):
     node = Node(simulation.transport("ps"), **clock)
 
     def program():
-        found.append(node.gather(names, Key("gradient", step), length=4, quorum=quorum, f=f))
+        found.append(node.gather(names, Key("gradient", step), length=4, quorum=told))
 
     simulation.spawn(program)
     simulation.run()
@@ -226,11 +204,46 @@ def test_one_peer_that_claims_a_far_future_moves_nobody():
     assert gathered.silent == {"w-4": Silence(Reason.GONE, "gone, now at 1003")}
 
 
-def test_a_laggard_jumps_to_what_one_honest_peer_at_least_has_reached():
+def test_who_hears_from_more_than_may_lie_that_they_are_past_its_step_is_behind():
     claims = {"w-0": 50, "w-1": 51, "w-2": 52, "w-3": 53, "w-4": 10_000}
-    with pytest.raises(Behind) as behind:
+    with pytest.raises(Behind, match="2 peers are past step 3"):
         gather(set(), claims=claims)
-    assert behind.value.step == 53  # the largest but one: f = 1 claim may be a lie
+
+
+def test_as_many_claims_of_the_future_as_may_lie_are_looked_into_where_nobody_else_is_left():
+    with pytest.raises(Behind, match="1 peers are past step 3"):
+        gather({"w-0", "w-1", "w-2"}, claims={"w-4": 1003})
+
+
+def test_as_many_claims_of_the_future_as_may_lie_are_not_believed_while_others_may_be_honest():
+    with pytest.raises(QuorumError, match="got 2 of 5 gradients for step 3 and needs 4"):
+        gather({"w-0", "w-1"}, claims={"w-4": 1003})
+
+
+def test_who_finds_nothing_newer_goes_on_waiting_and_stops_in_the_end():
+    simulation = Simulation()
+    clock = {"clock": lambda: simulation.now_s, "waits": Waits(1.0, 3.0)}
+    names = [f"s-{i}" for i in range(5)]
+    for name in names[1:4]:
+        peer = Node(simulation.transport(name), **clock)
+        if name != "s-3":  # it says nothing, and s-4 that it is far ahead
+            peer.outbox.publish(Key("proposal", 1), np.ones(8, np.float32))
+    liar = Node(simulation.transport("s-4"), **clock)
+    liar.outbox.publish(Key("proposal", 1003), np.ones(8, np.float32))
+    server = Server(
+        linear(), transport=simulation.transport("s-0"), workers=["w-0"], servers=names, f_ps=1,
+        model_gar=GARS["median"], **clock,
+    )  # fmt: skip
+    server.step = 1
+    simulation.spawn(lambda: server.get_models(5))
+    with pytest.raises(QuorumError, match=r"got 3 of 5 proposals .* needs 4.*s-3: no answer"):
+        simulation.run()
+    assert (server.step, server.jumps) == (1, 0)
+
+
+def test_where_all_rows_are_needed_one_silent_peer_stops_the_round():
+    with pytest.raises(QuorumError, match=r"got 4 of 5 .* and needs 5.*w-2: no answer"):
+        gather({"w-0", "w-1", "w-3", "w-4"}, needs=5)
 
 
 def test_a_quorum_larger_than_the_peers_is_refused():
@@ -241,7 +254,7 @@ def test_a_quorum_larger_than_the_peers_is_refused():
 def test_a_program_that_waits_outside_the_simulation_is_told_so():
     node = Node(Simulation().transport("ps"))
     with pytest.raises(Deadlock, match=r"inside Simulation\.run"):
-        node.gather(["other"], Key("model", 0), length=1, quorum=1, f=0)
+        node.gather(["other"], Key("model", 0), length=1, quorum=Quorum.of_first(1, 1, 0))
 
 
 # -- laggards -------------------------------------------------------------------------------------
@@ -255,8 +268,9 @@ def linear():
 def test_a_server_that_comes_late_catches_up_with_its_peers():
     simulation = Simulation()
     common = {"clock": lambda: simulation.now_s, "waits": Waits(1.0, 20.0)}
-    workers, servers = [f"worker-{i}" for i in range(5)], [f"server-{i}" for i in range(3)]
-    run = Run(30, Numbers(5, 0, 3, 1), GARS["average"], GARS["median"])
+    workers, servers = [f"worker-{i}" for i in range(5)], [f"server-{i}" for i in range(4)]
+    rules = {"gar": GARS["average"], "model_gar": GARS["trimmed-mean"]}
+    run = Run(30, Numbers(5, 0, 4, 1), *rules.values())
     batch = (torch.ones(4, 3), torch.tensor([0, 1, 0, 1]))
     nodes = {}
 
@@ -264,7 +278,7 @@ def test_a_server_that_comes_late_catches_up_with_its_peers():
         module = linear()
         sgd = torch.optim.SGD(module.parameters(), lr=0.1)
         nodes[name] = Server(
-            module, sgd, workers=workers, servers=servers, f_ps=1, **common,
+            module, sgd, workers=workers, servers=servers, f_ps=1, **common, **rules,
             scheduler=torch.optim.lr_scheduler.StepLR(sgd, 5), transport=simulation.transport(name),
         )  # fmt: skip
         msmw(nodes[name], run)
@@ -272,25 +286,25 @@ def test_a_server_that_comes_late_catches_up_with_its_peers():
     def work(name):
         worker = Worker(
             linear(), [batch], transport=simulation.transport(name), servers=servers, f_ps=1,
-            model_gar=GARS["median"], **common,
+            model_gar=GARS["trimmed-mean"], **common,
         )  # fmt: skip
         worker.serve(lambda: all(n in nodes and nodes[n].step >= 30 for n in servers))
 
-    for name in servers[:2]:
+    for name in servers[:3]:
         simulation.spawn(lambda name=name: serve(name))
     for name in workers:
         simulation.spawn(lambda name=name: work(name))
     simulation.run(until=lambda: "server-0" in nodes and nodes["server-0"].step >= 12)
     first_seen = []
-    simulation.spawn(lambda: (serve("server-2"), first_seen.append(1)))
+    simulation.spawn(lambda: (serve("server-3"), first_seen.append(1)))
     simulation.run(until=lambda: all(n in nodes and nodes[n].step >= 30 for n in servers))
     vectors = []
     for name in servers:
         vectors.append(np.empty(8, np.float32))
         nodes[name].model.read(vectors[-1])
-    np.testing.assert_allclose(vectors[2], vectors[0], atol=1e-6)
+    np.testing.assert_allclose(vectors[3], vectors[0], atol=1e-6)
     rates = [nodes[name].model.optimizer.param_groups[0]["lr"] for name in servers]
-    assert rates[2] == rates[0] < 1e-6  # steps that it has missed count, too
+    assert rates[3] == rates[0] < 1e-6  # steps that it has missed count, too
 
 
 # -- the torch adapter ----------------------------------------------------------------------------
@@ -337,13 +351,13 @@ def test_what_is_no_model_is_refused():
 
 
 def test_liars_who_say_the_same_make_it_up_once():
-    looked, agreed = [], {}
+    looked, notes = [], Notes()
 
     def spy(key, length):
         looked.append(key)
-        return np.stack([ONE, 3 * ONE])
+        return {"worker-2": ONE, "worker-3": 3 * ONE}
 
-    plan = {"n": 4, "f": 2, "spy": spy, "agreed": agreed}
+    plan = {"n": 4, "f": 2, "spy": spy, "notes": notes}
     liars = [
         LyingOutbox(parse_plan("fall-of-empires", Plan(rank=rank, **plan)), f"worker-{rank}")
         for rank in range(2)
@@ -354,7 +368,7 @@ def test_liars_who_say_the_same_make_it_up_once():
     said = [liar.answer("server-0", Key("gradient", 3)).payload for liar in liars]
     assert said[0] is said[1]
     np.testing.assert_allclose(said[0], -0.1 * 2 * ONE)
-    assert len(agreed) == 2  # no more than the outboxes keep
+    assert len(notes.agreed) == 2  # no more than the outboxes keep
 
 
 # -- constructors ---------------------------------------------------------------------------------
@@ -373,3 +387,38 @@ def test_every_kind_of_worker_has_the_same_loop():
     special = [PrimaryWorker, DracoWorker, ScatteredWorker]
     fixed = ("serve", "follow", "compute", "_publish_gradient")
     assert all(getattr(kind, name) is getattr(Worker, name) for kind in special for name in fixed)
+
+
+# -- whom the silent wait for ---------------------------------------------------------------------
+
+
+def test_who_gives_up_says_whom_the_silent_say_to_wait_for():
+    """server-1 says nothing to worker-0, which so has nothing to say to server-0."""
+    simulation, told = Simulation(), []
+    clock = {"clock": lambda: simulation.now_s, "waits": Waits(1.0, 5.0)}
+    servers, workers = ("server-0", "server-1"), ("worker-0",)
+    rule = {"model_gar": GARS["trimmed-mean"]}
+    patient = {**clock, "waits": Waits(1.0, 50.0)}
+    batch = torch.ones(1, 3), torch.tensor([0])
+    worker = Worker(
+        linear(), [batch], transport=simulation.transport("worker-0"), servers=servers, **rule,
+        **patient,
+    )  # fmt: skip
+    honest = Server(
+        linear(), transport=simulation.transport("server-0"), workers=workers, servers=servers,
+        gar=GARS["average"], **rule, **clock,
+    )  # fmt: skip
+    Server(
+        linear(), transport=simulation.transport("server-1"), workers=workers, servers=servers,
+        **clock,
+    )  # fmt: skip
+
+    def program():
+        with pytest.raises(QuorumError) as shortage:
+            honest.get_gradients(0, 1)
+        told.append(str(shortage.value))
+
+    simulation.spawn(program)
+    simulation.spawn(lambda: worker.serve(lambda: bool(told)))
+    simulation.run(until=lambda: bool(told))
+    assert "worker-0: no answer in 5 s (says it waits for server-1)" in told[0]

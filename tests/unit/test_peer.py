@@ -8,6 +8,7 @@ from torch.utils.data import TensorDataset
 
 from garfield import GARS, BoundError, ConfigError, InputError, Peer, run_as_peers
 from garfield.nodes.byzantine import Plan, parse_plan
+from garfield.transport.contract import Key
 from garfield.transport.simulated import Simulation
 
 N, F = 5, 1
@@ -122,6 +123,25 @@ def test_statistics_are_joined_by_their_median():
         torch.testing.assert_close(found, expected)
 
 
+def test_peers_that_start_apart_go_on_from_what_the_rule_makes_of_their_models():
+    def one(peer):
+        model = module()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.1 * peer.rank
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        node = peer.robust(model, optimizer, gar="median", f=F)
+        model(batch(peer.rank, 0)).square().sum().backward()
+        optimizer.step()
+        return weights(model), node
+
+    found = run(one)
+    expected = weights(module()) + 0.2  # the middle of five
+    for mine, node in found:
+        torch.testing.assert_close(mine, expected)
+        assert node.outbox.own(Key("model", 0)) is not None  # for a peer that fell behind
+
+
 def test_what_cannot_be_exchanged_is_refused():
     def closure(peer):
         model = module()
@@ -170,6 +190,8 @@ def test_a_peer_must_be_one_of_the_peers():
         ({5: "reverse"}, "A liar must be one of peers 1..4, got 5."),
         ({1: "revers"}, "revers is not an attack. Did you mean reverse?"),
         ({1: "mimic"}, "mimic needs to see all honest gradients"),
+        ({1: "reverse, withhold(from=peer-9)"}, "peer-9 is not one of the peers"),
+        ({1: "reverse, redrawn"}, "the liars are named, and cannot be redrawn"),
     ],
 )
 def test_lies_that_cannot_be_told_are_refused_before_anything_starts(liars, message):

@@ -20,7 +20,8 @@ too. The paper is short here, and this was assumed:
   the rule is told what is missing (`fill = mask`).
 - With `mask` a coordinate may lack the values of all L lossy workers, so the
   rule must bear f liars among n − L rows; those are honest values and fewer of
-  them, so f itself stays. Rules that take a mask: median, trimmed mean, MeaMed.
+  them, so f itself stays, also where one of the L is not heard at all. Rules that
+  take a mask: median, trimmed mean, MeaMed.
 - A worker cannot leave out a part of its model: lost parts of models are filled
   with the last round's, also for `mask`, and the worker then counts towards f.
 - Statistics of batch normalisation at a vector's end are lost and filled like
@@ -75,6 +76,11 @@ class AggregaThor(Application[AggregaThorSettings]):
     def faulty_workers(self, settings: Settings) -> int:
         return super().faulty_workers(settings) + self.own_of(settings).faulty_links
 
+    def averages(self, settings: Settings) -> bool:
+        """Never where a rule is told what is missing: the average cannot be."""
+        own = self.own_of(settings)
+        return not (own.fill == "mask" and own.lossy_workers) and super().averages(settings)
+
     def lossy_links(self, settings: Settings) -> LossyLinks | None:
         own = self.own_of(settings)
         if not own.lossy_workers:
@@ -128,19 +134,26 @@ def aggregathor(ps: Server, run: Run[AggregaThorSettings]) -> None:
     """One trusted server: workers may lie, and some send by UDP, which may lose parts."""
     for t in ps.steps(run.steps):
         gradients = ps.get_gradients(t, run.numbers.q_w)
-        mask = presence(ps) if run.own.fill == "mask" else None
+        mask = presence(ps, run.own.lossy_workers) if run.own.fill == "mask" else None
         ps.update_model(run.join_gradients(gradients, mask))
         run.after_step(ps, run)
 
 
-def presence(ps: Server) -> list[Flags] | None:
-    """Where the values of each of the last gradients arrived; None if all did."""
+def presence(ps: Server, lossy: int) -> list[Flags | None] | None:
+    """Where the values of each of the last gradients arrived; None if nothing was lost.
+
+    Of a worker that was silent nothing arrived; it is None if its link loses nothing, so that
+    its silence is its own. The first `lossy` workers have the other links.
+    """
     assert ps.heard is not None  # gradients were gathered
-    if not ps.heard.holes:
-        return None
-    size = ps.model.size
+    size, heard = ps.model.size, ps.heard
     everywhere = np.ones(size, np.bool_)
-    return [
-        ~ps.heard.holes[name].missing_values(size) if name in ps.heard.holes else everywhere
-        for name in ps.heard.names
-    ]
+    silent = {name for name, row in zip(heard.names, heard.rows, strict=True) if row is None}
+    lost = silent.intersection(ps.workers[:lossy])
+
+    def arrived(name: str) -> Flags | None:
+        if name in silent:
+            return ~everywhere if name in lost else None
+        return ~heard.holes[name].missing_values(size) if name in heard.holes else everywhere
+
+    return [arrived(name) for name in heard.names] if heard.holes or lost else None

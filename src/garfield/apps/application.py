@@ -25,7 +25,7 @@ in who takes part.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -33,11 +33,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from garfield.adapters.contract import Adapter, Batch
+from garfield.apps.bearing import Join, cautions, halves_meet
 from garfield.apps.groups import NONE
 from garfield.core.config import values_of
 from garfield.core.errors import ConfigError
 from garfield.core.registry import Registry
-from garfield.gars import Explained, Rule, parse
+from garfield.gars import Aggregator, Explained, Rule, parse
 from garfield.nodes.server import ReceivedRows, Server, ServerArguments
 from garfield.nodes.worker import Worker, WorkerArguments
 
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 Own = TypeVar("Own")
 
 APPLICATIONS: Registry[Application[Any]] = Registry("an application")
+
+AVERAGE = "average"
 
 _NOTHING = np.empty(0, np.float32)
 
@@ -110,24 +113,52 @@ class Run(Generic[Own]):
     own: Own = NoSettings()  # type: ignore[assignment]
     """The application's own settings."""
     after_step: Callable[[Server, Run[Any]], None] = lambda server, run: None
+    server: Server | None = None
+    """Whose run it is: rules that trust a node's own row get that server's."""
     explained: Explained | None = field(default=None, init=False)
     """Who was trusted with the last gradient."""
+    joined: ReceivedRows | None = field(default=None, init=False)
+    """The rows it was made of, until the server asks for the next; None if some had holes."""
     aggregation_s: float = field(default=0.0, init=False)
+    _aggregators: dict[str, Aggregator] = field(default_factory=dict, init=False)
+    _jumps: int = field(default=0, init=False)
 
     def join_gradients(self, gradients: ReceivedRows, mask: Any = None) -> Any:
         """The workers' gradients, by the run's rule; `mask` is true where a value arrived."""
-        started = time.perf_counter()
-        found = self.gar(gradients, self.numbers.f_w, mask=mask, explain=True)
-        self.aggregation_s += time.perf_counter() - started
+        self.joined = gradients if mask is None else None
+        found = self._join("gradient", gradients, self.gar, self.numbers.f_w, mask)
         self.explained = replace(found, vector=_NOTHING)  # the vector itself would live on for long
         return found.vector
 
     def join_models(self, models: ReceivedRows) -> Any:
         """The servers' models, by the run's rule for models."""
-        started = time.perf_counter()
-        model = self.model_gar(gradients=models, f=self.numbers.f_ps)
+        return self._join("proposal", models, self.model_gar, self.numbers.f_ps).vector
+
+    def join_aggregates(self, gradients: ReceivedRows, f: int) -> Any:
+        """What servers made of gradients, in a contraction round, by the rule for models."""
+        return self._join("aggregate", gradients, self.model_gar, f).vector
+
+    def _join(
+        self, kind: str, rows: ReceivedRows, rule: Rule, f: int, mask: Any = None
+    ) -> Explained:
+        started, server = time.perf_counter(), self.server
+        self._forget_after_jumps()
+        known = self._aggregators.get(kind)
+        if known is None or known.n != len(rows):
+            rng = None if server is None else server.rng
+            known = self._aggregators[kind] = Aggregator(rule, len(rows), f, rng)
+        own = None if server is None else server.own_row(kind)
+        found = known.aggregate(rows, mask=mask, own=own, explain=True)
         self.aggregation_s += time.perf_counter() - started
-        return model
+        return found
+
+    def _forget_after_jumps(self) -> None:
+        """Who has taken over others' models has no use for what it remembers of its own past."""
+        jumps = 0 if self.server is None else self.server.jumps
+        if jumps != self._jumps:
+            for aggregator in self._aggregators.values():
+                aggregator.forget()
+        self._jumps = jumps
 
 
 Loop = Callable[[Server, Run[Any]], None]
@@ -189,6 +220,11 @@ class Application(Generic[Own]):
         """How many faulty servers are borne: the one server is trusted."""
         return 0
 
+    def doubted(self, settings: Settings) -> int:
+        """How many servers may lie beside those who are known to."""
+        known = len(set(settings.liars).intersection(settings.server_names))
+        return max(0, settings.numbers.f_ps - known)
+
     def faulty_workers(self, settings: Settings) -> int:
         """How many workers count as faults in this run, as far as its settings say."""
         return settings.faults.byzantine_workers
@@ -196,8 +232,13 @@ class Application(Generic[Own]):
     # -- how vectors are joined -----------------------------------------------------------------
 
     def rule(self, settings: Settings) -> Rule:
-        """What joins gradients."""
-        return parse(self.rule_name(settings))
+        """What joins gradients: the rule by that name, or the average where it `averages`."""
+        return parse(AVERAGE if self.averages(settings) else self.rule_name(settings))
+
+    def averages(self, settings: Settings) -> bool:
+        """Whether no fault is expected, and the rule would leave workers out all the same."""
+        named = parse(self.rule_name(settings))
+        return self.tolerated_workers(settings) == 0 and named.averages_without_faults
 
     def rule_name(self, settings: Settings) -> str:
         """How gradients are joined, in a word or two, for titles and summaries."""
@@ -214,7 +255,17 @@ class Application(Generic[Own]):
         if settings.nodes.servers != 1:
             raise ConfigError(f"{self.name} has one server, got {settings.nodes.servers}.")
         numbers = settings.numbers
-        self.rule(settings).check(numbers.q_w, numbers.f_w)
+        rule, silent = self.rule(settings), numbers.f_w if numbers.synchronous else 0
+        rule.check_all(numbers.q_w, numbers.f_w, least=max(1, numbers.q_w - silent))
+
+    def cautions(self, settings: Settings) -> Iterable[str]:
+        """What to know of such a run, and what it cannot bear; a line each."""
+        if self.averages(settings):
+            yield (
+                f"f = 0: no worker is expected to lie, so gradients are averaged. "
+                f"{self.rule_name(settings)} would leave some out all the same; --f-workers 1 and "
+                "more makes it the rule."
+            )
 
     def check_transport(self, settings: Settings) -> None:
         """Raise ConfigError for a transport on which one silent peer ends all communication."""
@@ -251,6 +302,9 @@ class Application(Generic[Own]):
 class SeveralServers(Application[Own]):
     """Servers may be faulty too: there are several, who join their models by a rule."""
 
+    has_peers = False
+    """Whether every node is server and worker at once."""
+
     def server_names(self, settings: Settings) -> tuple[str, ...]:
         return numbered("server", settings.nodes.servers)
 
@@ -258,14 +312,31 @@ class SeveralServers(Application[Own]):
         said = settings.faults.f_servers
         return settings.faults.byzantine_servers if said is None else said
 
-    def check(self, settings: Settings) -> None:
+    def joins(self, settings: Settings) -> tuple[Join, Join]:
+        """How gradients are joined, and how models are."""
         numbers = settings.numbers
-        self.rule(settings).check(numbers.q_w, numbers.f_w)
-        settings.model_rule.check(numbers.q_ps, numbers.f_ps)
+        workers, servers = ("nodes",) * 2 if self.has_peers else ("workers", "servers")
+        return (
+            Join(workers, self.rule(settings), numbers.n_w, numbers.f_w, numbers.q_w),
+            Join(servers, settings.model_rule, numbers.n_ps, numbers.f_ps, numbers.q_ps),
+        )
+
+    def check(self, settings: Settings) -> None:
+        gradients, models = self.joins(settings)
+        gradients.check()
+        models.check()
+        if not models.synchronous:
+            halves_meet(models.n, models.f, models.q)
+
+    def cautions(self, settings: Settings) -> Iterable[str]:
+        yield from super().cautions(settings)
+        yield from cautions(*self.joins(settings))
 
 
 class Peers(SeveralServers[Own]):
     """No server: every node is server and worker at once."""
+
+    has_peers = True
 
     def worker_names(self, settings: Settings) -> tuple[str, ...]:
         return numbered("node", settings.nodes.workers)

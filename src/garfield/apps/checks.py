@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING
 
 from garfield.apps.groups import NONE
+from garfield.core.config import settings_of
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.frameworks import FRAMEWORKS
 from garfield.data import DATASETS
 from garfield.data.partitions import parse as parse_partition
 from garfield.gars import parse
 from garfield.models import MODELS
-from garfield.nodes.byzantine import parse_plan
+from garfield.nodes.plan import Plan, parse_plan
 
 if TYPE_CHECKING:
     from garfield.apps.settings import Settings
@@ -21,21 +21,10 @@ TRANSPORTS = ("grpc", "gloo", "nccl")
 
 
 def ranges(settings: Settings) -> None:
-    """Every number is one that means something."""
+    """Every number is one that means something: within the bounds declared beside it."""
     value = settings.values()
-    at_one = ("workers", "servers", "steps", "batch")
-    at_zero = (
-        "evaluate_every", "checkpoint_every", "seed", "weight_decay",
-        "learning_rate_decay", "test_images",
-    )  # fmt: skip
-    for name, bound in (dict.fromkeys(at_one, 1) | dict.fromkeys(at_zero, 0)).items():
-        if not value[name] >= bound:
-            raise ConfigError(f"{name} must be at least {bound}, got {value[name]}.")
-    for name in ("learning_rate", "timeout_s", "give_up_s"):
-        if not 0 < value[name] < inf:
-            raise ConfigError(f"{name} must be positive and finite, got {value[name]}.")
-    if not 0 <= value["momentum"] < 1:
-        raise ConfigError(f"momentum must be within 0..1, below 1, got {value['momentum']}.")
+    for setting in (*settings_of(type(settings)), *settings_of(settings.application.own)):
+        setting.check(value[setting.name])
 
 
 def data(settings: Settings) -> None:
@@ -60,9 +49,24 @@ def attacks(settings: Settings) -> None:
         count, most = value[liars], value[among] - 1
         if not 0 <= count <= most:
             raise ConfigError(f"{liars} must be within 0..{most} ({among} - 1), got {count}.")
-    for attack in (s.faults.worker_attack, s.faults.server_attack):
+    for role, attack in (("worker", s.faults.worker_attack), ("server", s.faults.server_attack)):
         if attack != NONE:
-            parse_plan(attack)
+            _plan(s, role, parse_plan(attack))
+
+
+def _plan(settings: Settings, role: str, plan: Plan) -> None:
+    """Whom a plan names is there, and whoever lies can do so at that time."""
+    known = dict.fromkeys((*settings.all_servers, *settings.all_workers))
+    for name in sorted(plan.timing.askers):
+        if name not in known:
+            raise UnknownName("a node of this run", name, known)
+    if plan.timing.redrawn and role == "server":
+        raise ConfigError("Workers can be redrawn each step; servers who lie stay the same.")
+    if plan.timing.redrawn and plan.attack is not None and plan.attack.kind == "data":
+        raise ConfigError(
+            f"{plan.attack.name} lies in the training data, which is dealt once: who lies cannot "
+            "be redrawn. Leave redrawn out, or choose an attack on vectors."
+        )
 
 
 def exclusion(settings: Settings) -> None:

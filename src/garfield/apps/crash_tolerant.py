@@ -8,12 +8,16 @@ the crashed one; learning converges all the same. Lies are not survived.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from garfield.adapters.contract import Adapter
 from garfield.apps.application import NoSettings, Run, SeveralServers, application
 from garfield.core.errors import ConfigError, QuorumError
-from garfield.nodes.server import Server
+from garfield.nodes.node import Behind, Newest
+from garfield.nodes.quorum import Quorum
+from garfield.nodes.server import Server, ServerArguments
 from garfield.nodes.worker import Data, Worker, WorkerArguments
 from garfield.transport.contract import Key, Payload
 
@@ -21,6 +25,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from garfield.apps.settings import Settings
+
+
+_ONE = Quorum.of_first(1, 1, 0)
 
 
 class PrimaryWorker(Worker):
@@ -38,11 +45,26 @@ class PrimaryWorker(Worker):
         while True:
             server = self.servers[self.primary]
             try:
-                return self.join(self.gather([server], key, length=length, quorum=1, f=0).rows)
+                return self.join(self.gather([server], key, length=length, quorum=_ONE).rows)
+            except Behind:
+                found = self.newest(
+                    [server], "model", length=length, beyond=self.step, count=1, f=0
+                )
+                if found is not None:
+                    self.step = found.step
+                    return self.join(found.rows)
             except QuorumError:
                 if self.clock() >= deadline:
                     raise
                 self.primary = (self.primary + 1) % len(self.servers)
+
+
+class TrustingServer(Server):
+    """Takes over the model of any other server: nobody lies."""
+
+    def _newest_of(self, others: Sequence[str], beyond: int) -> Newest | None:
+        length = self.model.size + self.model.tail
+        return self.newest(others, "model", length=length, beyond=beyond, count=1, f=0)
 
 
 class CrashTolerant(SeveralServers[NoSettings]):
@@ -52,6 +74,15 @@ class CrashTolerant(SeveralServers[NoSettings]):
 
     def rule_name(self, settings: Settings) -> str:
         return "average"
+
+    def server(self, model: Adapter, **arguments: Unpack[ServerArguments]) -> Server:
+        return TrustingServer(model, **arguments)
+
+    def doubted(self, settings: Settings) -> int:
+        return 0  # they crash, and do not lie
+
+    def cautions(self, settings: Settings) -> Iterable[str]:
+        return ()  # lies are not borne anyway
 
     def check(self, settings: Settings) -> None:
         if settings.rounds.asynchronous:

@@ -1,8 +1,8 @@
 """Decentralized: no server; every node owns data and a model (listing 3.3).
 
 Each step a node gathers everybody's gradients and joins them; where data are not
-identically distributed, contraction rounds then bring the joined gradients of
-different nodes together; last, nodes join their models.
+identically distributed, a contraction round then brings the joined gradients of
+different nodes together, or as many as were asked for; last, nodes join their models.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from garfield.apps.application import Peers, Run, application
+from garfield.apps.application import Peers, Probe, Run, application
 from garfield.core.errors import ConfigError
 from garfield.nodes.server import Server, contract
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class DecentralizedSettings:
     """Settings of decentralized alone."""
 
-    contractions: int = 0
-    """Contraction rounds a step, for data that are not iid."""
+    contractions: int | None = None
+    """Contraction rounds a step; unless set, 1 where data are not iid and 0 where they are."""
 
 
 class Decentralized(Peers[DecentralizedSettings]):
@@ -33,19 +33,26 @@ class Decentralized(Peers[DecentralizedSettings]):
 
     def check(self, settings: Settings) -> None:
         contractions = self.own_of(settings).contractions
-        if contractions < 0:
+        if contractions is not None and contractions < 0:
             raise ConfigError(f"contractions must be at least 0, got {contractions}.")
         super().check(settings)
+
+    def settled(self, settings: Settings, probe: Probe) -> Settings:
+        """Contract where data are dealt in another way than iid, if nothing else was said."""
+        if self.own_of(settings).contractions is not None:
+            return settings
+        return settings.updated(contractions=0 if settings.samples.iid else 1)
 
 
 @application("decentralized", Decentralized)
 def decentralized(node: Server, run: Run[DecentralizedSettings]) -> None:
     """Peer to peer, no server at all: any node may lie."""
     q, f = run.numbers.q_w, run.numbers.f_w
+    rounds = run.own.contractions or 0  # a number in every run that was settled
     for t in node.steps(run.steps):
         gradients = node.get_gradients(t, q)
         gradient = run.join_gradients(gradients)
-        gradient = contract(node, gradient, run.gar, rounds=run.own.contractions, q=q, f=f)
+        gradient = contract(node, gradient, run.join_aggregates, rounds=rounds, q=q, f=f)
         node.update_model(gradient)
         models = node.get_models(q)
         node.write_model(run.join_models(models))

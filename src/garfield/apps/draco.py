@@ -16,6 +16,11 @@ Bounds: r ≥ 2 f + 1; with --asynchronous, where f more may not be waited for,
 r ≥ 3 f + 1; r ≤ n; for the repetition code, r divides n. Costs r gradients a worker
 and a step; rows of d float32 (repetition) or 2 d float64 (cyclic).
 
+Late workers. Beside s that are silent, min(f, r − 1 − s − f) lies are undone; of the s, those
+whose answers prove them faulty count among the f. So r = 2 f + 1 bears any f faults, be they
+lies or silences, but f lies beside honest workers that miss their time-out end the run with
+a DecodingError; r = 2 f + s + 1 bears s late ones as well, and does not wait for them.
+
 Chosen where the paper is short. Momentum is at the server, so that a worker has no
 state that a restart would lose, and the optimizer's is in the checkpoint: a resumed
 run is the run that was never stopped. Float buffers (batch-norm statistics) are
@@ -46,7 +51,7 @@ from garfield.apps.application import (
     one_framework,
 )
 from garfield.apps.groups import Aggregation
-from garfield.coding import Code, Decoded, make_code
+from garfield.coding import CODES, Code, Decoded, make_code
 from garfield.core.errors import BoundError, ConfigError, DecodingError
 from garfield.gars import Explained, Rule, parse
 from garfield.nodes.node import Gathered
@@ -72,12 +77,18 @@ class DracoSettings:
     code: str = "repetition"
     """Which code: repetition (decoded by majority) or cyclic (decoded by Fourier transform)."""
     redundancy: int = 0
-    """How many workers compute each gradient; 0 for the least, 2 f + 1."""
+    """How many workers compute each gradient; 0 for the least that the code allows: 2 f + 1, for
+    the repetition code the next number that divides the workers."""
 
 
 def code_of(own: DracoSettings, numbers: Numbers) -> Code:
     """The code of a run: the same at every node."""
-    return make_code(own.code, numbers.n_w, numbers.f_w, own.redundancy or _least(numbers))
+    return make_code(own.code, numbers.n_w, numbers.f_w, redundancy_of(own, numbers))
+
+
+def redundancy_of(own: DracoSettings, numbers: Numbers) -> int:
+    """r as it was set, or the least that the code allows."""
+    return own.redundancy or CODES[own.code].least(numbers.n_w, _least(numbers))
 
 
 def _least(numbers: Numbers) -> int:
@@ -126,8 +137,14 @@ class DracoServer(Server):
     """Gathers coded rows, and takes steps along what they decode to."""
 
     def get_coded(self, t: int, q: int, code: Code) -> list[Payload | None]:
-        """The rows of step t by the workers' places; None for whoever was not heard."""
-        heard = self.gather_gradients(t, q, kind=kind_of(code), numbers=code.numbers)
+        """The rows of step t by the workers' places; None for whoever was not heard.
+
+        All f lies are undone where no more than r − 1 − 2f workers are silent.
+        """
+        heard = self.gather_gradients(
+            t, q, kind=kind_of(code), numbers=code.numbers,
+            needs=lambda f: code.n - (code.r - 1 - 2 * f),
+        )  # fmt: skip
         self.heard = heard
         found = dict(zip(heard.names, heard.rows, strict=True))
         return [found.get(name) for name in self.workers]
@@ -147,9 +164,12 @@ class Draco(Application[DracoSettings]):
     def rule(self, settings: Settings) -> Rule:
         return parse("average")
 
+    def averages(self, settings: Settings) -> bool:
+        return False  # a code joins them
+
     def rule_name(self, settings: Settings) -> str:
         own = self.own_of(settings)
-        return f"{own.code} code (r={own.redundancy or _least(settings.numbers)})"
+        return f"{own.code} code (r={redundancy_of(own, settings.numbers)})"
 
     def server_momentum(self, settings: Settings) -> float:
         return settings.learning.momentum
@@ -197,19 +217,24 @@ def draco(ps: Server, run: Run[DracoSettings]) -> None:
     for t in ps.steps(run.steps):
         rows = ps.get_coded(t, run.numbers.q_w, code)
         started = time.perf_counter()
-        decoded = _decoded(code, rows, secret, f"{ps.name} cannot decode step {t}")
-        run.aggregation_s += time.perf_counter() - started
         assert ps.heard is not None  # get_coded has just heard them
+        decoded = _decoded(code, rows, ps.heard, secret, f"{ps.name} cannot decode step {t}")
+        run.aggregation_s += time.perf_counter() - started
         run.explained = _explained(decoded, ps.heard, ps.workers)
         ps.update_model(decoded.mean)
         run.after_step(ps, run)
 
 
 def _decoded(
-    code: Code, rows: Sequence[Payload | None], secret: np.random.Generator, trouble: str
+    code: Code,
+    rows: Sequence[Payload | None],
+    heard: Gathered,
+    secret: np.random.Generator,
+    trouble: str,
 ) -> Decoded:
+    proven = sum(silence.reason.proof for silence in heard.silent.values())
     try:
-        return code.decode(rows, secret=secret)
+        return code.decode(rows, secret=secret, proven=proven)
     except DecodingError as failure:
         raise DecodingError(f"{trouble}. {failure}") from None
 

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from garfield.core.bounds import Within
+from garfield.data.partitions import parse as parse_partition
 from garfield.nodes.node import Waits
+from garfield.nodes.plan import parse_plan
+
+_MOST_NODES = 100_000
+"""More names than that are a slip of the keyboard."""
+_SECONDS = Within(0, 1_000_000_000, above=True)
 
 NONE = "none"
 """The attack of those who do not lie."""
@@ -16,15 +24,15 @@ class Learning:
 
     model: str = "mnist_cnn"
     """Which network: mnist_cnn, cifarnet, inception, resnet50, resnet200, vgg19 and others."""
-    batch: int = 32
+    batch: Annotated[int, Within(1)] = 32
     """Samples a worker computes a gradient on."""
-    learning_rate: float = 0.05
+    learning_rate: Annotated[float, Within(0, above=True)] = 0.05
     """How far the servers go along a gradient."""
-    learning_rate_decay: float = 0.0
+    learning_rate_decay: Annotated[float, Within(0)] = 0.0
     """How fast that falls: at step t it is learning_rate / (1 + learning_rate_decay · t)."""
-    momentum: float = 0.9
+    momentum: Annotated[float, Within(0, 1, below=True)] = 0.9
     """The workers' momentum; their velocities are what they send."""
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, Within(0)] = 0.0
     """The servers' weight decay."""
 
     def rate(self, step: int) -> float:
@@ -43,14 +51,19 @@ class Samples:
     partition: str = "iid"
     """How data are dealt to workers: iid, dirichlet(alpha=0.5), one-class."""
 
+    @property
+    def iid(self) -> bool:
+        """Whether every worker's data are drawn alike."""
+        return parse_partition(self.partition).name == "iid"
+
 
 @dataclass(frozen=True)
 class Nodes:
     """Who takes part, what they compute with, and how they talk."""
 
-    workers: int = 7
+    workers: Annotated[int, Within(1, _MOST_NODES)] = 7
     """How many compute gradients, the lying ones included."""
-    servers: int = 1
+    servers: Annotated[int, Within(1, _MOST_NODES)] = 1
     """How many keep the model, the lying ones included."""
     exclude: tuple[str, ...] = ()
     """Peers to leave out altogether, with commas: worker-3,worker-5."""
@@ -69,13 +82,19 @@ class Faults:
     byzantine_servers: int = 0
     """How many servers lie, and by default how many are tolerated."""
     worker_attack: str = NONE
-    """What lying workers do: reverse, little-is-enough, silence, equivocate and others."""
+    """What lying workers do, and when: reverse, little-is-enough, silence and others, then words
+    like last or withhold(from=server-1), parted by commas."""
     server_attack: str = NONE
     """What lying servers do: the same choice."""
     f_workers: int | None = None
     """How many lying workers are tolerated, if that differs from how many there are."""
     f_servers: int | None = None
     """How many lying servers are tolerated, if that differs from how many there are."""
+
+    @property
+    def redrawn(self) -> bool:
+        """Whether the workers who lie are others at each step."""
+        return self.worker_attack != NONE and parse_plan(self.worker_attack).timing.redrawn
 
 
 @dataclass(frozen=True)
@@ -84,8 +103,9 @@ class Aggregation:
 
     gar: str = "multi-krum"
     """The rule that joins gradients, such as median or nnm+trimmed-mean."""
-    model_gar: str = "median"
-    """The rule that joins the models of several servers."""
+    model_gar: str = "trimmed-mean"
+    """The rule that joins the models of several servers; only the trimmed mean keeps them together
+    whatever liars say to whom."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +114,13 @@ class Rounds:
 
     asynchronous: bool = False
     """Go on with the fastest n - f replies instead of waiting for all."""
-    timeout_s: float = 10.0
-    """How long a synchronous round waits for the slowest."""
-    give_up_s: float = 60.0
+    timeout_s: Annotated[float, _SECONDS] = 10.0
+    """How long a synchronous round waits for the slowest once it could go on without them."""
+    give_up_s: Annotated[float, _SECONDS] = 60.0
     """How long a round may take in all before the run fails."""
+    wait_for_servers_s: Annotated[float, _SECONDS] = 600.0
+    """How long a worker waits for servers that are down, to be started again; at least one and a
+    half times give_up_s."""
 
     @property
     def waits(self) -> Waits:
@@ -109,8 +132,8 @@ class Rounds:
 class Evaluation:
     """When a model is tried, and on what."""
 
-    evaluate_every: int = 20
+    evaluate_every: Annotated[int, Within(0)] = 20
     """Steps between evaluations on the test set. Long ones are made beside training, and left out
     while the one before is not done. 0 for only at the end."""
-    test_images: int = 0
+    test_images: Annotated[int, Within(0)] = 0
     """How many images of the test set to evaluate on, drawn at random; 0 for all."""

@@ -5,11 +5,15 @@ servers pull gradients and take a step, servers pull each other's models and joi
 those. What makes it GuanYu are its rules and numbers, on each side by itself:
 
     F, for gradients    Multi-Krum
-    M, for models       coordinate-wise median, at workers and among servers
+    M, for models       coordinate-wise median in the paper; here the trimmed mean unless said
+                        otherwise, at workers and among servers
     n ≥ 3f + 3          so 5 servers with 1 liar are refused
     2f + 3 ≤ q ≤ n − f  replies waited for: no round depends on anybody who may be silent
 
-A third of the machines is the most that an asynchronous network allows.
+A third of the machines is the most that an asynchronous network allows. Of models, more than
+(n + f) / 2 are waited for besides, or two honest halves could train apart for ever; and the
+median lets servers that tell each asker another lie drive honest servers apart, by γG in every
+step and without end, where the trimmed mean brings them together (`bearing.py`; n ≥ 5f + 1).
 
 Assumed where the paper leaves a choice: q = n − f unless set, since the upper end lets in the
 most honest vectors (the authors' remark, in their lecture on robust distributed learning at
@@ -31,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 from garfield.apps.application import Numbers, Run, SeveralServers, application
 from garfield.apps.msmw import msmw
 from garfield.core.errors import BoundError, ConfigError
+from garfield.gars import parse
 from garfield.nodes.server import Server
 
 if TYPE_CHECKING:
@@ -70,11 +75,13 @@ class GuanYu(SeveralServers[GuanYuSettings]):
         if not settings.rounds.asynchronous:
             raise ConfigError("guanyu is asynchronous. Choose msmw to wait for everybody.")
         for rule, what, its in (
-            (settings.rule, "gradients", "multi-krum"), (settings.model_rule, "models", "median"),
-        ):  # fmt: skip
-            if rule.name != its:
+            (parse(self.rule_name(settings)), "gradients", ("multi-krum",)),
+            (settings.model_rule, "models", ("trimmed-mean", "median")),
+        ):
+            if rule.name not in its:
                 raise ConfigError(
-                    f"guanyu joins {what} by {its}, got {rule.name}. Choose msmw for other rules."
+                    f"guanyu joins {what} by {' or '.join(its)}, got {rule.name}. Choose msmw for "
+                    "other rules."
                 )
         if not settings.learning.learning_rate_decay > 0:
             raise ConfigError(

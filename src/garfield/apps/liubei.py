@@ -12,7 +12,10 @@ The tests (garfield.filters): the distance of the pulled model from the worker's
 which costs nothing, then the growth of its gradient, for which a backward pass is needed that a
 refusal wastes. The second refuses a share f_ps / n_ps of honest models, by construction. A
 worker that has refused all servers, or does not know the step before (it has just been started,
-or was left behind), pulls all models and takes their median, as in a gather.
+or was left behind), pulls all models and takes their median, as in a gather. So does one that was
+not asked for its last gradient by more than f_ps servers: where nobody honest is known to be at
+that step, a liar with models of steps to come would make it run ahead, until honest servers find
+the gradients gone that they need.
 
 Assumed where the paper leaves a choice: the network is synchronous, a silent server costs a
 time-out until patience with it ends; n_ps ≥ 3 f_ps + 1 (the authors run 4 servers with 1 liar);
@@ -39,7 +42,6 @@ from garfield.adapters.contract import Adapter
 from garfield.apps.application import Probe, Run, SeveralServers, WorkerPlace, application
 from garfield.core.errors import BoundError, ConfigError
 from garfield.filters import Coefficients, coefficient, farthest, period, smoothness
-from garfield.nodes.patience import Patience
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Data, Worker, WorkerArguments
 from garfield.transport.contract import Key, Payload, first
@@ -83,6 +85,8 @@ class _Taken:
 class ScatteredWorker(Worker):
     """Follows one server at a time, and believes it within limits."""
 
+    follows_back = False  # between gathers servers go on without each other
+
     def __init__(
         self,
         model: Any,
@@ -98,7 +102,6 @@ class ScatteredWorker(Worker):
         """How many of them were refused."""
         self._scattering = scattering
         self._coefficients = Coefficients(n_ps=len(self.servers), f_ps=self.f_ps)
-        self._patience_with = {server: Patience((server,)) for server in self.servers}
         self._before: _Taken | None = None
         self._chosen = self._judged = self._gradient[:0]
         self._judged_at = -1
@@ -107,7 +110,9 @@ class ScatteredWorker(Worker):
 
     def fetch_model(self) -> tuple[Payload, Payload]:
         """One server's model that passes the tests, or the median of all of them."""
-        gathers = not self._knows_step_before() or self.step % self._scattering.every == 0
+        due = self.step % self._scattering.every == 0
+        known = self._knows_step_before() and self._is_followed()
+        gathers = due or not known or not self._order()
         chosen = None if gathers else self._scattered()
         self._chosen = self._gathered() if chosen is None else chosen
         return self._chosen[: self.model.size], self._chosen[self.model.size :]
@@ -133,6 +138,11 @@ class ScatteredWorker(Worker):
     def _knows_step_before(self) -> bool:
         return self._before is not None and self._before.step == self.step - 1
 
+    def _is_followed(self) -> bool:
+        """Whether somebody honest was at the step before: more ask for that than may lie."""
+        asked = (self.outbox.asked.get(server, -1) for server in self.servers)
+        return sum(step >= self.step - 1 for step in asked) > self.f_ps
+
     def _scattered(self) -> Payload | None:
         """The first server's model that passes; None if none did."""
         for server in self._order():
@@ -140,21 +150,18 @@ class ScatteredWorker(Worker):
             if model is None:
                 continue
             self.tested[server] += 1
-            if self._passes(model):
+            if self._passes(model, server):
                 return self._judged
             self.rejected[server] += 1
         return None
 
     def _gathered(self) -> Payload:
         """The median of all servers' models."""
-        key, length = Key("model", self.step), len(self._gradient)
-        found = self.gather(self.servers, key, length=length, quorum=self.q_ps, f=self.f_ps)
-        for name, row in zip(found.names, found.rows, strict=True):
-            self._patience_with[name].note([name] if row is not None else [])
+        models = self.gather_models()
         self._gathered_at = self.step
-        return np.concatenate(self.join(found.rows))
+        return np.concatenate(self.join(models))
 
-    def _passes(self, model: Payload) -> bool:
+    def _passes(self, model: Payload, server: str) -> bool:
         before, size, s = self._before, self.model.size, self._scattering
         assert before is not None  # else this is a gather
         expected = before.model - np.float32(s.learning.rate(before.step)) * before.gradient
@@ -167,7 +174,7 @@ class ScatteredWorker(Worker):
         if not distance < bound:
             return False
         self._differentiate_once(model)
-        return self._coefficients.accept(self._growth())
+        return self._coefficients.accept(self._growth(), server)
 
     def _differentiate_once(self, model: Payload) -> None:
         """Honest servers mostly hold the same model: one backward pass judges them all."""
@@ -180,17 +187,30 @@ class ScatteredWorker(Worker):
     def _asked(self, server: str) -> Payload | None:
         """One server's model of this step, if it comes in time."""
         key, length = Key("model", self.step), len(self._gradient)
-        started, wait_s = self.clock(), self.waits.timeout_s
-        found = self.transport.pull([server], key, length=length, until=first(1), timeout_s=wait_s)
-        self.account.note(found.silent, self.clock() - started)
-        self._patience_with[server].note(found.names)
-        return found.rows[0] if found.rows else None
+        started, wait_s = self.clock(), self._patience.credit_s(server)
+        found = self.transport.pull(
+            [server], key, length=length, until=first(1), timeout_s=wait_s,
+            stall_s=self.waits.timeout_s / 2,
+        )  # fmt: skip
+        waited_s = self.clock() - started
+        self.account.note(found.silent, waited_s)
+        if found.rows:
+            self._patience.answered(server, waited_s)
+            return found.rows[0]
+        self._patience.missed(server, waited_s, in_full=False)
+        return None
 
     def _order(self) -> Sequence[str]:
-        """The order in which servers are asked at this step, without those that keep silent."""
+        """The order in which servers are asked at this step.
+
+        Nobody where there is no patience left with more than f_ps of them: those who are still
+        asked might be liars for the greater part.
+        """
+        asked = [name for name in self.servers if self._patience.credit_s(name) > 0]
+        if len(asked) < len(self.servers) - self.f_ps:
+            return []
         seed = (self._scattering.seed, crc32(self.name.encode()), self.step)
-        order = np.random.default_rng(seed).permutation(len(self.servers))
-        return [self.servers[i] for i in order if self._patience_with[self.servers[i]].awaited()]
+        return [asked[i] for i in np.random.default_rng(seed).permutation(len(asked))]
 
     def _growth(self) -> float:
         assert self._before is not None

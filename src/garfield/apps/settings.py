@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 from garfield.apps import APPLICATIONS, checks
-from garfield.apps.application import Application, Numbers
+from garfield.apps.application import AVERAGE, Application, Numbers
 from garfield.apps.groups import (
     Aggregation,
     Evaluation,
@@ -16,6 +16,7 @@ from garfield.apps.groups import (
     Rounds,
     Samples,
 )
+from garfield.core.bounds import Seed, Within
 from garfield.core.config import (
     NOT_A_SETTING,
     Setting,
@@ -41,13 +42,13 @@ class Settings:
     app: str = "ssmw"
     """Which algorithm: vanilla, crash-tolerant, ssmw, msmw, decentralized, aggregathor, draco,
     guanyu, liubei."""
-    steps: int = 200
+    steps: Annotated[int, Within(1, 10**12)] = 200
     """Updates of the model."""
-    seed: int = 0
+    seed: Seed = 0
     """Fixes all randomness."""
     simulate: bool = False
     """All nodes in one process, on a virtual clock."""
-    checkpoint_every: int = 0
+    checkpoint_every: Annotated[int, Within(0)] = 0
     """Steps between checkpoints; 0 for only at the end, and when interrupted."""
     learning: Learning = field(default_factory=Learning)
     samples: Samples = field(default_factory=Samples)
@@ -108,7 +109,8 @@ class Settings:
     @property
     def rule_name(self) -> str:
         """How gradients are joined, in a word or two."""
-        return self.application.rule_name(self)
+        app = self.application
+        return AVERAGE if app.averages(self) else app.rule_name(self)
 
     @property
     def lossy_links(self) -> LossyLinks | None:
@@ -140,11 +142,19 @@ class Settings:
 
     @property
     def liars(self) -> tuple[str, ...]:
-        """Names of those who lie: the last of each kind, never the first."""
+        """Names of those who lie: the last of each kind, never the first.
+
+        Workers of whom others lie at each step are no liars by name: they train honestly.
+        """
         workers, servers = self.all_workers, self.all_servers
-        lying = workers[len(workers) - self.faults.byzantine_workers :]
+        lying = workers[len(workers) - self.lasting_liars :]
         lying += servers[len(servers) - self.faults.byzantine_servers :]
         return self._present(lying)
+
+    @property
+    def lasting_liars(self) -> int:
+        """How many workers lie at every step."""
+        return 0 if self.faults.redrawn else self.faults.byzantine_workers
 
     @property
     def honest_servers(self) -> tuple[str, ...]:
@@ -232,4 +242,8 @@ def all_settings() -> list[Setting]:
 
 def from_toml(content: dict[str, Any]) -> Settings:
     """Settings from what a TOML file holds: flat keys, or tables of groups."""
-    return Settings.of(**flattened(content, all_settings()))
+    values = flattened(content, all_settings())
+    app = APPLICATIONS[values["app"]] if isinstance(values.get("app"), str) else None
+    if app and "contractions" not in named(settings_of(app.own)) and not values.get("contractions"):
+        values.pop("contractions", None)  # once, every run's file held it, as 0
+    return Settings.of(**values)

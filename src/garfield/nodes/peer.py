@@ -7,8 +7,8 @@ makes of those (thesis, listing 3.3: nobody is trusted, and there is no server).
 loop, the loss, the optimizer and its schedule stay the script's.
 
 Peers must start from the same weights (a seed does it) and take as many steps each;
-`share` gives every peer equally many samples. Up to f of them may lie, crash or
-stall, as the rule allows for that many among n.
+`share` gives every peer equally many samples. Up to f of them may lie, as the rule
+allows for that many among n; with f peers more than it needs they may also be silent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from garfield.adapters.user_data import share
 from garfield.adapters.user_loop import UserLoopAdapter, adapt_user_loop
 from garfield.core.errors import UnknownName
-from garfield.gars import Rule, init
+from garfield.gars import Aggregator, Rule, init
 from garfield.nodes.byzantine import LyingOutbox, Plan
 from garfield.nodes.node import Waits
 from garfield.nodes.outbox import Outbox
@@ -52,37 +52,50 @@ class Peer:
         *,
         gar: str | Rule,
         f: int,
+        model_gar: str | Rule = "trimmed-mean",
         waits: Waits | None = None,
     ) -> Server:
         """Make every step of the optimizer exchange and aggregate, from now on.
 
-        Returns the node behind it, whose `heard` and `account` tell who was silent, and why.
+        `gar` joins gradients, `model_gar` the models after the step. Returns the node behind it,
+        whose `heard` and `account` tell who was silent, and why.
         """
-        rule = init(gar, n=self.n, f=f).rule
-        return _Exchange(self, adapt_user_loop(model, optimizer), rule, f, waits)
+        joins = init(gar, n=self.n, f=f), init(model_gar, n=self.n, f=f)
+        return _Exchange(self, adapt_user_loop(model, optimizer), *joins, waits)
 
 
 class _Exchange(Server):
     """What happens around a step: server and worker at once, as in a decentralized run."""
 
     def __init__(
-        self, peer: Peer, model: UserLoopAdapter, rule: Rule, f: int, waits: Waits | None
+        self,
+        peer: Peer,
+        model: UserLoopAdapter,
+        gradients: Aggregator,
+        models: Aggregator,
+        waits: Waits | None,
     ) -> None:
+        f = gradients.f
         lying = peer.plan and LyingOutbox(peer.plan, peer.transport.name)
         super().__init__(
             model, transport=peer.transport, workers=peer.names, servers=peer.names, f_w=f, f_ps=f,
-            outbox=lying or Outbox(), waits=waits,
+            gar=gradients.rule, model_gar=models.rule, outbox=lying or Outbox(), waits=waits,
         )  # fmt: skip
-        self.rule, self._own, self._n, self._f = rule, model, peer.n, f
+        self._own, self._n = model, peer.n
+        self._gradients, self._models, self._jumped = gradients, models, 0
         model.around_step(self._before, self._after)
 
     def _before(self) -> None:
         gradients = self.get_gradients(self.step, self._n)
-        self.update_model(self.rule(gradients=gradients, f=self._f))
+        if self.jumps != self._jumped:  # what was remembered is of a past that is not its own
+            self._gradients.forget()
+            self._models.forget()
+            self._jumped = self.jumps
+        self.update_model(self._gradients.aggregate(gradients, own=self.own_row("gradient")))
 
     def _after(self) -> None:
         models = self.get_models(self._n)
-        self.write_model(self.rule(gradients=models, f=self._f))
+        self.write_model(self._models.aggregate(models, own=self.own_row("proposal")))
 
     def _publish_model(self) -> None:
         super()._publish_model()

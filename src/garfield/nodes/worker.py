@@ -3,7 +3,8 @@
 It waits for the model of its next step from enough of its servers (one server
 alone can push nobody forward), joins those models, computes one gradient, and
 serves it to every server that asks. A worker that restarts or falls behind is
-told so by its servers, and jumps to the step that f + 1 of them agree on.
+told so by its servers, and takes the newest models of enough of them instead. One whose
+servers were killed and go on from a checkpoint goes back with them (`standing.py`).
 
 The loop is the same for every kind of worker. Kinds differ in where they get the
 model of a step from (`fetch_model`) and in what they send for it (`gradient`).
@@ -12,6 +13,8 @@ model of a step from (`fetch_model`) and in what they send for it (`gradient`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,15 +23,23 @@ from garfield.adapters.adapt import adapt
 from garfield.adapters.contract import Batch
 from garfield.adapters.user_data import BatchesByStep, training_batches
 from garfield.core.errors import QuorumError
-from garfield.nodes.node import Behind, Node, NodeArguments
+from garfield.gars import Aggregator, Rule
+from garfield.nodes.node import Behind, Node, NodeArguments, Unheard
+from garfield.nodes.quorum import Quorum
+from garfield.nodes.standing import SAID, STANDING, until_known, went_back_to
 from garfield.nodes.tails import bodies, median_tail
-from garfield.transport.contract import Key, Payload, Transport
+from garfield.nodes.waiting import SERVERS
+from garfield.transport.contract import NEWEST, Key, Payload, Transport
 
 if TYPE_CHECKING:
     from typing_extensions import Required, Unpack
 
 Data = BatchesByStep | Iterable[Batch] | tuple[Any, Any]
 """What a worker learns from: batches by step, a loader or data set, or arrays."""
+OUTLASTS = 1.5
+"""A worker waits for so many times as long as its servers do: while these wait for others, they say
+nothing, and when they give up it is for them to say why."""
+_SHORTEST_S = 1e-3  # to ask once more, and say who was silent
 _BLOCK = 1 << 16  # numbers at a time: what is made of them stays in the cache
 
 
@@ -49,6 +60,8 @@ class Worker(Node):
 
     sends = "gradient"
     """The kind of vector that `gradient` makes."""
+    follows_back = True
+    """Whether servers that go back take it with them: these must meet at every step."""
 
     def __init__(
         self,
@@ -70,24 +83,33 @@ class Worker(Node):
         several. The rest goes to `Node`.
         """
         super().__init__(transport, **node)
+        self.waits = replace(self.waits, give_up_s=OUTLASTS * self.waits.give_up_s)
         self.model, self.servers, self.f_ps = adapt(model, loss=loss), tuple(servers), f_ps
         self.q_ps = len(self.servers) if q_ps is None else q_ps
         self.model_gar = model_gar
+        self.lists = {SERVERS: self.servers}
+        if node.get("serves", True):
+            self.outbox.audience = lambda asker, kind: asker in self.servers
+            self.outbox.goes_back = len(self.servers) == 1
         self.momentum = momentum
         self.step = 0
         self.loss = float("nan")
         self.compute_s = 0.0
         self._data = training_batches(data)
         self._gradient = np.empty(self.model.size + self.model.tail, np.float32)
-        self._velocity: Payload | None = None
+        self.velocities: dict[int, Payload] = {}
+        """The last two, by the step whose gradient builds on each; none without momentum."""
+        self.first_velocity: Callable[[int], Payload | None] = lambda step: None
+        """What the first gradient builds on, at whatever step that is: from a checkpoint, say."""
+        self._aggregator: Aggregator | None = None
+        self.went_back: list[tuple[int, int]] = []
+        """From which step to which, whenever its servers had gone back."""
 
     def serve(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Compute gradients until `stop`, or until the servers have been silent for too long."""
         while not stop():
             try:
                 self.follow()
-            except Behind as behind:
-                self.step = max(self.step, behind.step)
             except QuorumError:
                 if stop():
                     return
@@ -107,9 +129,60 @@ class Worker(Node):
 
         A kind of worker that follows its servers in another way overrides this.
         """
-        key, length = Key("model", self.step), self.model.size + self.model.tail
-        found = self.gather(self.servers, key, length=length, quorum=self.q_ps, f=self.f_ps)
-        return self.join(found.rows)
+        return self.join(self.gather_models())
+
+    def gather_models(self) -> Sequence[Payload | None]:
+        """The servers' models of this step; where they are past it, their newest, and their step.
+
+        No server chooses a step for a worker: only the claims of f + 1 of them move it.
+        """
+        n, length = len(self.servers), self.model.size + self.model.tail
+        needs = self.model_gar.needs if isinstance(self.model_gar, Rule) else None
+        if n == 1:
+            needs = lambda f: 1  # noqa: E731 (there is nothing to join)
+        quorum = (
+            Quorum.of_first(self.q_ps, n, self.f_ps)
+            if self.q_ps < n
+            else Quorum.of_all(n, self.f_ps, needs=needs)
+        )
+        deadline = self.clock() + self.waits.give_up_s
+        wait_s = self.waits.timeout_s if self.follows_back else inf
+        while True:
+            try:
+                return self.gather(
+                    self.servers, Key("model", self.step), length=length,
+                    quorum=replace(quorum, looks_back_after_s=wait_s),
+                    timeout_s=max(_SHORTEST_S, deadline - self.clock()),
+                ).rows  # fmt: skip
+            except Unheard:
+                is_back = self._follow_back(wait_s)
+                # longer: over a slow network, what comes while it looks would come in vain
+                wait_s = self.waits.timeout_s if is_back else 2 * wait_s
+            except Behind:
+                deadline = self.clock() + self.waits.give_up_s
+                found = self.newest(
+                    self.servers, "model", length=length, beyond=self.step, f=self.f_ps,
+                    count=n if needs is None else needs(self.f_ps),
+                )  # fmt: skip
+                if found is not None:
+                    self.step = found.step
+                    return found.rows
+
+    def _follow_back(self, timeout_s: float) -> bool:
+        """Go back to where the servers are, if enough of them were started again."""
+        n, f, step = len(self.servers), self.f_ps, self.step
+        replies = self.transport.pull(
+            self.servers, Key(STANDING.name, NEWEST), length=len(SAID),
+            until=until_known(step, n=n, f=f), timeout_s=timeout_s,
+        )  # fmt: skip
+        back = went_back_to(replies.steps, step, n=n, f=f)
+        if back is not None:
+            self.went_back.append((step, back))
+            self.step = back
+            self.outbox.go_back(back)
+            self.velocities.clear()  # of a future that will be another
+            self._aggregator = None
+        return back is not None
 
     def gradient(self) -> Payload:
         """The row to send for this step, at the model as it is now; the outbox's from then on.
@@ -134,8 +207,15 @@ class Worker(Node):
             return rows[0][:size], rows[0][size:]
         if self.model_gar is None:
             raise QuorumError(f"{self.name} has several servers and no model_gar to join them by.")
-        parameters = self.model_gar(gradients=bodies(rows, size), f=self.f_ps)
-        return np.asarray(parameters), median_tail(rows, size)
+        return np.asarray(self._joined(bodies(rows, size))), median_tail(rows, size)
+
+    def _joined(self, rows: Sequence[Payload | None]) -> Any:
+        if not isinstance(self.model_gar, Rule):
+            assert self.model_gar is not None  # join has looked
+            return self.model_gar(gradients=rows, f=self.f_ps)
+        if self._aggregator is None or self._aggregator.n != len(rows):
+            self._aggregator = Aggregator(self.model_gar, len(rows), self.f_ps, self.rng)
+        return self._aggregator.aggregate(rows)
 
     def differentiate(self, data: BatchesByStep | None = None) -> None:
         """Compute the gradient of this step's batch, of its own data if not told otherwise."""
@@ -158,7 +238,7 @@ class Worker(Node):
 
         The last v is what was published last: the outbox keeps it, and nobody else needs to.
         """
-        last, beta = self._velocity, np.float32(self.momentum)
+        last, beta = self.velocities.get(self.step), np.float32(self.momentum)
         if last is None:
             return
         for at in range(0, self.model.size, _BLOCK):
@@ -167,5 +247,11 @@ class Worker(Node):
 
     def _publish_gradient(self) -> None:
         key = Key(self.sends, self.step)
+        if self.velocities:  # the newest, also after a jump; the one before is not needed now
+            self.velocities = {self.step: self.velocities[max(self.velocities)]}
+        elif self.momentum and (first := self.first_velocity(self.step)) is not None:
+            self.velocities = {self.step: first}
         self.outbox.publish(key, self.gradient(), copy=False)
-        self._velocity = self.outbox.own(key)
+        mine = self.outbox.own(key)
+        if self.momentum and mine is not None:
+            self.velocities[self.step + 1] = mine
