@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from garfield.gars import GARS, Aggregator, Explained, Rule, chain, gar, init
     from garfield.gars import GARS as GARs  # noqa: N811 (the thesis spells it both ways)
+    from garfield.gars.robustness import worst_kappa
     from garfield.gars.variance import variance_condition
     from garfield.kernels import set_threads
     from garfield.launch.local import run_locally
@@ -49,6 +50,7 @@ _HOMES = {
         "RunError", "UnknownName",
     ),
     "garfield.gars": ("GARS", "Aggregator", "Explained", "Rule", "chain", "gar", "init"),
+    "garfield.gars.robustness": ("worst_kappa",),
     "garfield.gars.variance": ("variance_condition",),
     "garfield.kernels": ("set_threads",),
     "garfield.launch.local": ("run_locally",),
@@ -68,7 +70,7 @@ __all__ = [
     "GARs", "GarfieldError", "InputError", "MissingDependency", "NodeFailed", "Peer", "Plan",
     "QuorumError", "Rule", "RunError", "Server", "Stage", "UnknownName", "View", "Worker",
     "attack", "chain", "connect", "contract", "gar", "init", "run_as_peers", "run_locally",
-    "set_threads", "stage", "variance_condition",
+    "set_threads", "stage", "variance_condition", "worst_kappa",
 ]  # fmt: skip
 
 

@@ -9,8 +9,8 @@ from garfield.apps.settings import Settings
 from garfield.core.errors import ConfigError, GarfieldError, NodeFailed, UnknownName
 from garfield.core.silence import Reason, Silence
 from garfield.launch.node import NodeOptions
+from garfield.launch.node_checkpoints import NodeCheckpoints
 from garfield.launch.processes import Fault, Processes
-from garfield.launch.server_checkpoints import ServerCheckpoints
 from garfield.nodes.outbox import Outbox
 from garfield.runs.checkpoints import Checkpoints
 from garfield.transport.collectives import CollectiveTransport
@@ -24,7 +24,7 @@ BASE = Settings.of(
 
 def final_model(settings, directory):
     events = []
-    with Processes(settings, NodeOptions(checkpoints=ServerCheckpoints(directory))) as nodes:
+    with Processes(settings, NodeOptions(checkpoints=NodeCheckpoints(directory))) as nodes:
         nodes.start()
         nodes.run(events.append)
     with np.load(Checkpoints(directory).saved("server-0")[settings.steps]) as content:
@@ -46,7 +46,7 @@ def test_a_resumed_run_goes_on_over_collectives(tmp_path):
     settings = BASE.updated(momentum=0.0)
     whole, _ = final_model(settings, tmp_path / "whole")
     final_model(settings.updated(steps=5), tmp_path / "parts")
-    checkpoints = ServerCheckpoints(tmp_path / "parts").resumed(["server-0"], ["server-0"])
+    checkpoints = NodeCheckpoints(tmp_path / "parts").resumed(["server-0"], ["server-0"])
     assert checkpoints.start.step == 5
     with Processes(settings, NodeOptions(checkpoints=checkpoints)) as nodes:
         nodes.start()

@@ -68,7 +68,7 @@ def test_processes_under_attack_train_the_model_that_they_train_without(start, t
     ended(start("train", *flags(code=code), "--out", "honest"))
     lying = flags(code=code, byzantine_workers=1, worker_attack="reverse")
     out = ended(start("train", *lying, "--out", "attacked"))
-    assert "left out   worker-2 6×" in out
+    assert "suspected   worker-2 6×" in out
     honest, attacked = kept(tmp_path / "honest"), kept(tmp_path / "attacked")
     if code == "repetition":
         assert attacked.tobytes() == honest.tobytes()

@@ -6,6 +6,8 @@ import pytest
 
 from garfield.apps.settings import Settings
 from garfield.core.errors import NodeFailed
+from garfield.launch.node import NodeOptions
+from garfield.launch.node_checkpoints import NodeCheckpoints
 from garfield.launch.processes import Fault, Processes
 
 BASE = Settings.of(
@@ -120,3 +122,29 @@ def test_more_dead_workers_than_f_stop_the_run_and_are_named():
     failure = next(e for e in events if e["event"] == "failed" and e["node"] == "server-0")
     assert "worker-1: connection" in failure["error"]
     assert "worker-4: connection" in failure["error"]
+
+
+@pytest.mark.slow
+def test_a_server_that_wakes_when_all_others_are_done_still_gets_the_last_model():
+    settings = BASE.updated(app="msmw", servers=4, f_servers=1, workers=4, f_workers=1)
+    settings = settings.updated(gar="median")
+    events = run(settings, Fault("server-2", 30, "freeze"), Fault("server-2", 40, "thaw"))
+    assert last(events, "server-2")["step"] == 40
+    assert abs(last(events, "server-2")["accuracy"] - last(events, "server-0")["accuracy"]) < 0.02
+    assert not [event for event in events if event["event"] == "failed"]
+
+
+@pytest.mark.slow
+def test_the_only_server_restarted_goes_on_from_what_it_saved_and_takes_its_workers_back(tmp_path):
+    settings = BASE.updated(workers=4, f_workers=1, gar="median", steps=60, checkpoint_every=10)
+    events, options = [], NodeOptions(checkpoints=NodeCheckpoints(tmp_path))
+    with Processes(settings, options) as nodes:
+        nodes.start()
+        nodes.run(events.append, [Fault("server-0", 28, "restart")])
+    steps = [event["step"] for event in steps_of(events, "server-0")]
+    begun = next(at for at in range(1, len(steps)) if steps[at] <= steps[at - 1])
+    assert steps[begun] > 20
+    assert steps[begun] % 10 == 1
+    assert steps[begun:] == list(range(steps[begun], 61))
+    assert last(events, "server-0")["accuracy"] > 0.8
+    assert not [event for event in events if event["event"] == "no-velocity"]

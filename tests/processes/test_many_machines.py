@@ -20,12 +20,12 @@ GARFIELD = Path(sys.executable).parent / "garfield"
 PATIENCE_S = 120.0  # for a machine that is busy otherwise
 STEPS = 450
 SETTINGS = (
-    'app = "msmw"', 'model = "digits_mlp"', 'data = "digits"', "workers = 4", "servers = 3",
+    'app = "msmw"', 'model = "digits_mlp"', 'data = "digits"', "workers = 4", "servers = 4",
     "f-workers = 1", "f-servers = 1", 'gar = "median"', f"steps = {STEPS}", "evaluate-every = 0",
     "timeout-s = 2", "give-up-s = 60",
 )  # fmt: skip
 PLACES = {
-    "server-0": 0, "server-1": 1, "server-2": 2,
+    "server-0": 0, "server-1": 1, "server-2": 2, "server-3": 3,
     "worker-0": 0, "worker-1": 1, "worker-2": 2, "worker-3": 3,
 }  # fmt: skip
 

@@ -114,10 +114,11 @@ def test_a_failure_is_told_in_its_own_words(supervisor):
     supervisor.start("worker-0", targets.fail)
     event, heard = until(supervisor, "worker-0", "ended")
     failed = heard[0][1]
-    assert (failed["event"], failed["error"]) == ("failed", "seven is not prime enough")
+    assert failed["event"] == "failed"
+    assert failed["error"].startswith("ValueError: seven is not prime enough (")
     assert "ValueError" in failed["trace"]
     assert event["exit_code"] == 1
-    assert supervisor.failure("worker-0") == "seven is not prime enough"
+    assert "seven is not prime enough" in supervisor.failure("worker-0")
 
 
 def test_a_process_that_is_killed_is_told_with_the_signal(supervisor):
@@ -146,7 +147,7 @@ def test_an_end_is_heard_of_though_a_grandchild_holds_the_pipe(supervisor):
 def test_one_that_fails_to_start_is_named_with_its_reason(supervisor):
     supervisor.start("worker-0", targets.echo)
     supervisor.start("worker-1", targets.fail)
-    with pytest.raises(NodeFailed, match="worker-1 did not start: seven is not prime enough"):
+    with pytest.raises(NodeFailed, match="worker-1 did not start: ValueError: seven is not prime"):
         supervisor.started(PATIENCE_S)
 
 
@@ -182,6 +183,47 @@ def test_a_frozen_process_is_thawed(supervisor):
     assert supervisor.events(0.2) == []
     supervisor.signal("worker-0", signal.SIGCONT)
     assert until(supervisor, "worker-0", "echo")[0]["message"] == 1
+
+
+def test_a_frozen_process_does_not_answer_and_a_busy_one_does(supervisor):
+    for name in ("worker-0", "worker-1"):
+        supervisor.start(name, targets.never_report if name == "worker-1" else targets.echo)
+    assert supervisor.probe("worker-1")  # nobody has asked it before
+    until(supervisor, "worker-0", "ready")
+    supervisor.signal("worker-0", signal.SIGSTOP)
+    until_frozen(supervisor.pids["worker-0"])
+    supervisor.probe("worker-0")
+    deadline = time.monotonic() + PATIENCE_S
+    while not supervisor.probe("worker-1"):
+        assert supervisor.events(0.1) == []  # an answer is for the supervisor alone
+        assert time.monotonic() < deadline
+    assert not supervisor.probe("worker-0")
+    supervisor.kill("worker-0", "worker-0 sleeps.")
+    told = [event["event"] for name, event in supervisor.events(PATIENCE_S) if name == "worker-0"]
+    assert told == ["failed", "ended"]
+    assert supervisor.failure("worker-0") == "worker-0 sleeps."
+    assert gone(supervisor.pids["worker-0"])
+
+
+@pytest.mark.timeout(2 * PATIENCE_S)
+def test_sending_to_a_frozen_process_waits_for_nobody_and_loses_nothing(supervisor):
+    for name in ("worker-0", "worker-1"):
+        supervisor.start(name, targets.echo)
+    supervisor.started(PATIENCE_S)
+    supervisor.signal("worker-0", signal.SIGSTOP)
+    until_frozen(supervisor.pids["worker-0"])
+    filling = [f"{number} " * 1000 for number in range(1000)]  # more than any socket holds
+    for text in filling:
+        supervisor.send("worker-0", text)
+    supervisor.send("worker-1", "meanwhile")
+    assert until(supervisor, "worker-1", "echo")[0]["message"] == "meanwhile"
+    supervisor.signal("worker-0", signal.SIGCONT)
+    heard = []
+    while len(heard) < len(filling):
+        found = supervisor.events(PATIENCE_S)
+        assert found, len(heard)
+        heard += [event["message"] for _, event in found]
+    assert heard == filling
 
 
 # -- stopping -----------------------------------------------------------------------------
@@ -255,7 +297,8 @@ def test_those_that_outlive_a_killed_supervisor_are_adopted_and_what_was_missed_
             assert [(name, event["event"]) for name, event in heard] == [
                 ("worker-1", "alone"), ("worker-1", "failed"), ("worker-1", "ended"),
             ]  # fmt: skip
-            assert (heard[1][1]["error"], heard[2][1]["exit_code"]) == ("left alone", 1)
+            assert "left alone" in heard[1][1]["error"]
+            assert heard[2][1]["exit_code"] == 1
             until(supervisor, "worker-2", "alone")
             supervisor.send("worker-0", "are you there?")
             event, _ = until(supervisor, "worker-0", "echo")
@@ -285,7 +328,7 @@ def test_an_adopted_process_goes_on_and_its_failure_is_told(outliving):
         assert second.adopt() == ["worker-0"]
         second.send("worker-0", "now")
         event, heard = until(second, "worker-0", "ended")
-        assert heard[0][1]["error"] == "told to fail"
+        assert "told to fail" in heard[0][1]["error"]
         assert event["exit_code"] == 1
         with pytest.raises(ConfigError, match="worker-0 was adopted: use start"):
             second.restart("worker-0")

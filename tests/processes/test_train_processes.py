@@ -123,6 +123,10 @@ def test_ctrl_c_ends_all_nodes_and_keeps_what_was_learnt(garfield, tmp_path):
     again = json.loads((tmp_path / "x/summary.json").read_text())
     assert again["steps"] == summary["steps"] + 3
     assert again["resumed_at"][0] >= summary["steps"] - 1
+    told = (tmp_path / "x/metrics.jsonl").read_text()
+    assert "no-velocity" not in told  # every worker went on with its momentum
+    saved = sorted(path.name for path in (tmp_path / "x/checkpoints").glob("*-velocity-*.npz"))
+    assert len({name.partition("-velocity")[0] for name in saved}) == 3
 
 
 @pytest.mark.slow

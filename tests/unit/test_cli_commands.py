@@ -12,7 +12,8 @@ from garfield.attacks import ATTACKS
 from garfield.cli.app import COMMANDS
 from garfield.cli.shared import names
 from garfield.gars import GARS
-from garfield.nodes.byzantine import BEHAVIOURS
+from garfield.nodes.plan import BEHAVIOURS
+from garfield.nodes.timing import TERMS
 from garfield.report import machine
 from tests.command import invoke
 
@@ -156,13 +157,13 @@ def test_an_error_in_a_loaded_file_is_told_with_its_line(run, tmp_path):
 
 def test_rules_and_attacks_list_every_name(run):
     assert all(name in run("rules").stdout for name in GARS)
-    assert all(name in run("attacks").stdout for name in (*ATTACKS, *BEHAVIOURS))
+    assert all(name in run("attacks").stdout for name in (*ATTACKS, *BEHAVIOURS, *TERMS))
     rules = _json(run("rules", "--json"))
     assert [rule["name"] for rule in rules] == list(GARS)
     assert {"needs", "cost", "choose", "robust"} <= set(rules[0])
     attacks = _json(run("attacks", "--json"))
     assert {alias for attack in attacks for alias in (attack["name"], *attack["aliases"])} == {
-        *ATTACKS, *BEHAVIOURS,
+        *ATTACKS, *BEHAVIOURS, *TERMS,
     }  # fmt: skip
 
 
@@ -245,3 +246,11 @@ def test_doctor_exits_with_1_when_the_core_is_unusable(run, monkeypatch):
 def test_names_are_split_at_commas_outside_brackets():
     given = ["median, bucketing(s=3,seed=1)+krum", "mda", "median"]
     assert names(given) == ["median", "bucketing(s=3,seed=1)+krum", "mda"]
+
+
+@pytest.mark.parametrize("words", [["--days", "nan"], ["--days", "1e9"], ["--out", "/proc/nope"]])
+def test_certificates_that_cannot_be_made_are_refused_in_one_line(words, tmp_path):
+    done = invoke(["certs", "--names", "worker-0", "--out", tmp_path / "certs", *words])
+    assert done.exit_code == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert words[1].lstrip("1") in done.stderr or "1e+09" in done.stderr

@@ -163,6 +163,7 @@ def test_the_public_names_are_these():
         "Plan", "QuorumError", "Rule", "RunError", "STAGES", "Server", "Stage", "UnknownName",
         "View", "Worker", "attack", "chain", "connect", "contract", "gar", "init",
         "run_as_peers", "run_locally", "set_threads", "stage", "variance_condition",
+        "worst_kappa",
     ]  # fmt: skip
     for name in garfield.__all__:
         assert getattr(garfield, name) is not None

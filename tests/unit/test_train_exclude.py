@@ -36,7 +36,7 @@ def test_bounds_hold_for_those_who_are_left():
         TINY.updated(workers=7, f_workers=2, exclude="worker-0").check()
     servers = TINY.updated(app="msmw", servers=3, byzantine_servers=1, server_attack="reverse")
     servers.check()
-    with pytest.raises(BoundError, match="median needs n >= 3"):
+    with pytest.raises(BoundError, match="trimmed-mean needs n >= 3"):
         servers.updated(exclude="server-1").check()
 
 

@@ -90,7 +90,7 @@ def test_the_file_of_a_run_from_before_there_were_groups_is_read(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text(BEFORE_GROUPS)
     expected = {"app": "draco", "workers": 10, "redundancy": 3, "exclude": ["worker-8"]}
-    assert from_toml(read_toml(path)) == Settings.of(**expected, momentum=0.0)
+    assert from_toml(read_toml(path)) == Settings.of(**expected, momentum=0.0, model_gar="median")
     assert from_toml(read_toml(path)).check().own.redundancy == 3
 
 
@@ -166,7 +166,10 @@ def test_a_file_with_mistakes_is_refused(tmp_path, toml, message):
         (("--byzantine-workers", "3"), "multi-krum needs n >= 9"),
         (("--byzantine-workers", "2", "--asynchronous"), "f=2 faults, got n=5"),  # of 7, n - f
         (("--gar", "bucketing(s=3)+multi-krum", "--f-workers", "1"), "needs n >= 13"),
-        (("--app", "msmw", "--servers", "3", "--f-servers", "1", "--asynchronous"), "median needs"),
+        (
+            ("--app", "msmw", "--servers", "3", "--f-servers", "1", "--asynchronous"),
+            "mean needs n >= 3",
+        ),
         (("--gar", "average", "--f-workers", "7"), "f_workers must be within 0..6 (of the 7"),
         (("--f-workers", "-1"), "f_workers must be within 0..6"),
         (("--app", "decentralized", "--servers", "3"), "decentralized has no servers"),

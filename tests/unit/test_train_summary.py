@@ -114,7 +114,10 @@ def test_counts_of_a_resumed_run_add_up():
         (Reason.DISCONNECTED, "connection lost, sent 4 of 40 bytes", False),
         (Reason.STALLED, "stalled for 5 s, sent 0 of 40 bytes", False),
         (Reason.WRONG_STEP, "sent step 3.0 instead of 4.0", True),
-        (Reason.WRONG_CERTIFICATE, "its certificate names another", True),
+        (Reason.WRONG_CERTIFICATE, "its certificate names another", False),
+        (Reason.FOREIGN_CERTIFICATE, "its certificate is not from our authority", False),
+        (Reason.EXPIRED_CERTIFICATE, "its certificate has expired", False),
+        (Reason.NO_CERTIFICATE, "what listens there does not speak TLS", False),
         (Reason.TOO_SLOW, "too slow", False),
     ],
 )

@@ -10,6 +10,14 @@ import sys
 
 def main() -> None:
     """The entry point."""
-    from garfield.cli.app import run
+    from garfield.runs import interrupts
 
-    sys.exit(run(sys.argv[1:]))
+    interrupts.raise_once()
+    try:
+        from garfield.cli.app import run
+
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        from garfield.cli.exit_codes import INTERRUPTED as code  # noqa: N811
+    interrupts.ignore()
+    sys.exit(code)

@@ -20,6 +20,8 @@ def advise(
     as_json: AsJson = False,
 ) -> None:
     """Say which rules n, f and d allow, what each costs here, and which one to take."""
+    from rich.text import Text
+
     from garfield.gars import advice
     from garfield.report.speed import columns_timed
 
@@ -31,7 +33,7 @@ def advise(
         print_json({"n": n, "f": f, "d": d, **told, "rules": advices})
         return
     _show(advices, f"n = {n}, f = {f}, d = {d:,}. Time of one aggregation: {_how(n, d)}")
-    console().print(f"[bold]Advised: {pick or 'none'}.[/] {reason}")
+    console().print(Text.assemble((f"Advised: {pick or 'none'}.", "bold"), f" {reason}"))
 
 
 def _measured(names: list[str], n: int, f: int, d: int) -> dict[str, float]:
@@ -60,6 +62,8 @@ def _how(n: int, d: int) -> str:
 
 
 def _show(advices: list[Advice], caption: str) -> None:
+    from rich.text import Text
+
     from garfield.report.tables import advice_table
 
     out = console()
@@ -72,4 +76,4 @@ def _show(advices: list[Advice], caption: str) -> None:
         )
     left_out = [f"{about.rule} ({about.why})" for about in advices if not about.admissible]
     if left_out:
-        out.print(f"[bold]Not for these numbers:[/] {', '.join(left_out)}.")
+        out.print(Text.assemble(("Not for these numbers:", "bold"), f" {', '.join(left_out)}."))

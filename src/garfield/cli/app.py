@@ -44,9 +44,21 @@ COMMANDS = {
         "garfield.cli.certs:certs",
         "Make certificates, so that nobody can pose as a node of the cluster.",
     ),
+    "drill": Command(
+        "garfield.cli.drill:drill",
+        "Rehearse faults with settings of your own, on processes of this machine.",
+    ),
     "resilience": Command(
         "garfield.cli.resilience:resilience",
         "Show how far each rule lands from the honest mean under each attack.",
+    ),
+    "kappa": Command(
+        "garfield.cli.kappa:kappa",
+        "Search for the worst that f liars can do to a rule, and show it beside theory.",
+    ),
+    "variance": Command(
+        "garfield.cli.variance:variance",
+        "Measure how much honest gradients vary, and say which rules bear it.",
     ),
     "advise": Command(
         "garfield.cli.advise:advise",
@@ -58,7 +70,7 @@ COMMANDS = {
     ),
     "attacks": Command(
         "garfield.cli.listings:attacks",
-        "List the attacks: what the attacker knows, and what it sends.",
+        "List the attacks: what the attacker knows, what it sends, and when.",
     ),
     "doctor": Command(
         "garfield.cli.doctor:doctor",

@@ -51,14 +51,13 @@ def fetch(
     to: DataDirectory = None,
 ) -> int | None:
     """Download a data set from where it is published; what arrives is checked."""
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
     from garfield.core.errors import InputError
     from garfield.data.download import fetch
 
-    err = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    err = console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
     tasks: dict[str, TaskID] = {}
     with Progress(*columns, console=err, disable=not err.is_terminal) as bar:
 

@@ -33,17 +33,20 @@ def rules(*, as_json: AsJson = False) -> None:
 
 
 def attacks(*, as_json: AsJson = False) -> None:
-    """List the attacks: what the attacker knows, and what it sends."""
+    """List the attacks: what the attacker knows, what it sends, and when."""
     from garfield.attacks import ATTACKS
-    from garfield.nodes.byzantine import BEHAVIOURS
+    from garfield.nodes.plan import BEHAVIOURS
+    from garfield.nodes.timing import TERMS
     from garfield.report.tables import aliases, attacks_table, formula
 
+    words = {name: term.about for name, term in TERMS.items()}
     if as_json:
         print_json(
             [
                 {
                     "name": name,
                     "knows": attack.knows,
+                    "knows_rule": attack.knows_rule,
                     "kind": attack.kind,
                     "formula": formula(attack),
                     "aliases": aliases(attack, ATTACKS),
@@ -52,9 +55,11 @@ def attacks(*, as_json: AsJson = False) -> None:
                 if name == attack.name
             ]
             + [
-                {"name": name, "knows": "own", "kind": "node", "formula": what, "aliases": []}
-                for name, what in BEHAVIOURS.items()
+                {"name": name, "knows": "own", "kind": kind, "formula": what, "aliases": []}
+                for kind, named in (("node", BEHAVIOURS), ("time", words))
+                for name, what in named.items()
             ]
         )
         return
-    console().print(attacks_table(ATTACKS, BEHAVIOURS))
+    console().print(attacks_table(ATTACKS, BEHAVIOURS, words))
+    console().print("What is said comes first, then when: reverse, withhold(from=server-1), late.")

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from garfield.cli.shared import WholeNumber, print_line
 
 if TYPE_CHECKING:
     from garfield.launch.node_record import NodeRecord
+    from garfield.report.peer_warnings import PeerWarnings
 
 _WORKERS_SPEAK_EVERY_S = 5.0
 
@@ -32,11 +34,17 @@ def node(
     ] = None,
     out: Annotated[
         Path | None,
-        Parameter(metavar="DIR", help="Keep metrics, a summary and checkpoints there."),
+        Parameter(
+            metavar="DIR",
+            help="Keep metrics, a summary and checkpoints there; go on with what is there.",
+        ),
     ] = None,
+    fresh: Annotated[
+        bool, Parameter(help="Refuse an --out that holds anything.", show_default=False)
+    ] = False,
     resume: Annotated[
         Path | None,
-        Parameter(metavar="DIR", help="Go on with what is kept there."),
+        Parameter(metavar="DIR", help="Go on with what is kept there; refuse if there is nothing."),
     ] = None,
     threads: Annotated[
         WholeNumber | None,
@@ -51,11 +59,12 @@ def node(
     A server that is alone ends when its last step is done, every other node give_up_s later:
     slower peers may still want its last vector. One that is started again catches up with its
     peers. SIGTERM ends a node in good order. With --out it leaves its settings, metrics and a
-    summary of what it knows. Exit codes: 0 done or told to end, 1 peers failed it, 2 a setting
-    is wrong.
+    summary of what it knows; the same command then goes on with that, as a restart policy does.
+    Exit codes: 0 done or told to end, 1 peers failed it, 2 a setting is wrong.
     """
     from garfield.launch.cluster import read_cluster, run_cluster_node
     from garfield.launch.node_record import NodeRecord
+    from garfield.report.peer_warnings import PeerWarnings
     from garfield.runs.process import keep_heap, use_threads
 
     found = read_cluster(cluster)
@@ -63,18 +72,38 @@ def node(
     if threads is not None:
         keep_heap()
         use_threads(threads, [found.settings.framework_of(name)])
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with NodeRecord(found, name, out, resume) as record:
-        printer = Printer(found.settings.steps, record)
-        run_cluster_node(found, name, printer.take, listen=listen, checkpoints=record.checkpoints)
+    signal.signal(signal.SIGTERM, _end)
+    for caution in found.settings.application.cautions(found.settings):
+        _say(caution)
+    with NodeRecord(found, name, out, resume, fresh=fresh) as record:
+        for note in record.checkpoints.start.passed_over:
+            _say(note)
+        printer = Printer(found.settings.steps, record, PeerWarnings(name))
+        try:
+            run_cluster_node(
+                found, name, printer.take, listen=listen, checkpoints=record.checkpoints
+            )
+        finally:
+            printer.end()
     return FAILED if printer.diverged else DONE
+
+
+def _end(*_: object) -> None:
+    """End this node in good order; a second request must not disturb the first."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(0)
+
+
+def _say(text: str) -> None:
+    """Print a line with the time: these are read long afterwards, beside those of other nodes."""
+    print_line(f"{datetime.now():%Y-%m-%d %H:%M:%S} {text}")
 
 
 class Printer:
     """Events as lines, not too many of them."""
 
-    def __init__(self, total: int, record: NodeRecord) -> None:
-        self._total, self._record = total, record
+    def __init__(self, total: int, record: NodeRecord, warnings: PeerWarnings) -> None:
+        self._total, self._record, self._warnings = total, record, warnings
         self._spoke_at = time.monotonic()
         self.diverged = False
 
@@ -82,6 +111,8 @@ class Printer:
         from garfield.launch.cluster import line
 
         self._record.take(event)
+        for warning in self._warnings.take(event):
+            _say(warning)
         self.diverged |= event["event"] == "diverged"
         if event["event"] == "worker":
             often = time.monotonic() - self._spoke_at < _WORKERS_SPEAK_EVERY_S
@@ -90,4 +121,9 @@ class Printer:
             self._spoke_at = time.monotonic()
         text = line(event, self._total)
         if text is not None:
-            print_line(text)
+            _say(text)
+
+    def end(self) -> None:
+        """Name those who lied or were silent."""
+        for line in self._warnings.ended():
+            _say(line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -29,26 +28,20 @@ def _whole_number(kind: type[int], tokens: Any) -> int:
 
 WholeNumber: TypeAlias = Annotated[int, Parameter(converter=_whole_number)]
 
-_WIDTH_OF_A_FILE = 160
 
+def console(*, stderr: bool = False) -> Console:
+    """Standard output, or standard error: see `garfield.report.console`."""
+    from garfield.report.console import console
 
-def console() -> Console:
-    """Standard output; wide where it is no terminal, so that tables stay whole."""
-    from rich.console import Console
-
-    out = Console(highlight=False)
-    if not out.is_terminal and "COLUMNS" not in os.environ:
-        out = Console(highlight=False, width=_WIDTH_OF_A_FILE)
-    return out
+    return console(stderr=stderr)
 
 
 def progress() -> Progress:
     """A bar on standard error, gone when done: standard output holds results only."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    err = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    err = console(stderr=True)
     return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
 
 

@@ -91,14 +91,12 @@ def display_of(settings: Settings, title: str | None = None) -> LiveDisplay:
     """What shows a run on standard error: standard output holds results only."""
     import time
 
-    from rich.console import Console
-
     from garfield.launch.training import roster_of
     from garfield.launch.training import title as title_of
     from garfield.report.live import Status, display_for
 
     status = Status(roster_of(settings), settings.steps)
-    err = Console(stderr=True, highlight=False)
+    err = console(stderr=True)
     return display_for(status, title or title_of(settings), err, time.monotonic)
 
 
@@ -116,7 +114,7 @@ def show(result: RunResult, path: Path, as_json: bool) -> int:
         print_error(result.failure)
         return FAILED
     if result.interrupted:
-        if result.summary["steps"]:
+        if result.summary["interrupted"] and result.summary["steps"]:
             print_note(f"Go on with: garfield train --resume {path}")
         return INTERRUPTED
     return DONE
@@ -129,15 +127,15 @@ def _base(config: Path | None, resume: Path | None) -> Settings:
     from garfield.runs.run_directory import RunDirectory
 
     if resume is None:
-        return Settings() if config is None else _read(config)
+        return Settings() if config is None else read_settings(config)
     if config is not None:
         raise ConfigError("--resume takes its settings from the run itself: leave --config away.")
     directory = RunDirectory(resume)
     directory.check_old()
-    return _read(directory.config)
+    return read_settings(directory.config)
 
 
-def _read(path: Path) -> Settings:
+def read_settings(path: Path) -> Settings:
     """Settings of a file, and the user's own files that it names."""
     from garfield.apps.settings import from_toml
     from garfield.core.config import read_toml

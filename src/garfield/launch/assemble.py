@@ -10,27 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
+from zlib import crc32
 
 import numpy as np
 
-from garfield.adapters.contract import SGD, Adapter, Batch
+from garfield.adapters.contract import SGD, Adapter, Batch, FlatVector
 from garfield.apps import Run
 from garfield.apps.application import WorkerPlace
 from garfield.apps.groups import NONE, Samples
 from garfield.apps.settings import Settings
+from garfield.core.errors import ConfigError
 from garfield.core.frameworks import require
 from garfield.data import Dataset, load
 from garfield.data.batches import Batches, EvaluationBatches
 from garfield.data.partitions import parse as parse_partition
-from garfield.nodes.byzantine import LyingOutbox, Plan, Spy, parse_plan
+from garfield.launch.adversary import Adversary
 from garfield.nodes.node import NodeArguments
 from garfield.nodes.outbox import Outbox
+from garfield.nodes.plan import parse_plan
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
-from garfield.transport.contract import Key, Transport, all_of
+from garfield.transport.contract import Transport
 
 EVALUATED_AT_ONCE = 500  # test images in one forward pass
+_DRAWN = 4  # beside the seed: what rules draw, not what partitions (1) and the like do
 PROBED = 256  # training images on which an application may look at the model before a run
 
 
@@ -46,42 +50,51 @@ class Factory:
     """What every node is given besides: its waits, its clock."""
     feed: Callable[[Batches], Any] = lambda batches: batches
     """What a worker's model is given of its batches; the model must know what to do with it."""
-    _agreed: dict[tuple[str, ...], dict[Key, Any]] = field(default_factory=dict)
-    """What the liars among these nodes have agreed to say."""
+    secret: bool = False
+    """Whether rules draw from the system's entropy, which no liar knows, instead of the seed."""
+    adversary: Adversary = field(init=False)
+    """Who of these nodes lies, and how."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "adversary", Adversary(self.settings))
 
     def worker(self, name: str, transport: Transport) -> Worker:
         s = self.settings
-        outbox = self._outbox(name, transport, s.worker_names, s.faults.worker_attack)
+        outbox = self.adversary.outbox(name, transport)
         place = WorkerPlace(s, name, lambda whose: self.feed(self._batches(whose, name)))
         return s.application.worker(
-            place, self.adapter(name, False),
+            place, self._worker_model(name),
             transport=transport, servers=s.server_names, f_ps=s.numbers.f_ps, q_ps=s.numbers.q_ps,
-            model_gar=s.model_rule, **self._node(outbox),
+            model_gar=s.model_rule, **self._node(name, outbox),
             momentum=s.learning.momentum - s.application.server_momentum(s),
         )  # fmt: skip
 
     def server(self, name: str, transport: Transport) -> Server:
         s = self.settings
         is_worker = name in s.worker_names  # too, where there are no servers
-        attack = s.faults.worker_attack if is_worker else s.faults.server_attack
-        outbox = self._outbox(name, transport, s.server_names, attack)
+        outbox = self.adversary.outbox(name, transport)
         model = self.adapter(name, True)
         worker = None
         if is_worker:
             worker = Worker(
                 model, self.feed(self._batches(name, name)), transport=transport, servers=[name],
-                momentum=s.learning.momentum, **self._node(outbox, serves=False),
+                momentum=s.learning.momentum, **self._node(name, outbox, serves=False),
             )  # fmt: skip
         return s.application.server(
             model, transport=transport, workers=s.worker_names, servers=s.server_names,
-            f_w=s.numbers.f_w, f_ps=s.numbers.f_ps, worker=worker, **self._node(outbox),
+            f_w=s.numbers.f_w, f_ps=s.numbers.f_ps, gar=s.rule, model_gar=s.model_rule,
+            worker=worker, **self._node(name, outbox),
             test=evaluation_batches(self._dataset(), s.evaluation.test_images, s.seed),
         )  # fmt: skip
 
-    def run(self, after_step: Callable[[Server, Run[Any]], None]) -> Run[Any]:
+    def run(self, server: Server, after_step: Callable[[Server, Run[Any]], None]) -> Run[Any]:
         """What a server's loop is told."""
         s = self.settings
-        return Run(s.steps, s.numbers, s.rule, s.model_rule, s.own, after_step)
+        return Run(s.steps, s.numbers, s.rule, s.model_rule, s.own, after_step, server)
+
+    def _worker_model(self, name: str) -> Adapter:
+        model = self.adapter(name, False)
+        return cast(Adapter, Uncomputed(model)) if self.adversary.unheard(name) else model
 
     def _dataset(self) -> Dataset:
         return dataset(self.settings.samples.data, self.settings.samples.data_dir)
@@ -98,40 +111,26 @@ class Factory:
         pixels, seed = data.pixels("train"), (s.seed, place)
         return Batches(pixels, labels, shares[place], s.learning.batch, seed, data.prepare)
 
-    def _node(self, outbox: Outbox, *, serves: bool = True) -> NodeArguments:
-        return {**self.node, "outbox": outbox, "serves": serves}
-
-    def _outbox(self, name: str, transport: Transport, alike: Sequence[str], attack: str) -> Outbox:
-        s = self.settings
-        if name not in s.liars or attack == NONE:
-            return Outbox()
-        liars = [peer for peer in alike if peer in s.liars]
-        honest = [peer for peer in alike if peer not in s.liars]
-        known = Plan(
-            n=len(alike), f=len(liars), rank=liars.index(name), seed=s.seed,
-            spy=_spy(transport, honest, s.rounds.timeout_s), defence=self._defence(name),
-            agreed=self._agreed.setdefault(tuple(alike), {}),
-        )  # fmt: skip
-        return LyingOutbox(parse_plan(attack, known), name)
-
-    def _defence(self, name: str) -> Callable[[Any], Any]:
-        """What the honest will do to the rows: for attacks that aim at it."""
-        s = self.settings
-        if name in s.worker_names:
-            return lambda rows: s.rule(rows, f=s.numbers.f_w)
-        return lambda rows: s.model_rule(rows, f=s.numbers.f_ps)
+    def _node(self, name: str, outbox: Outbox, *, serves: bool = True) -> NodeArguments:
+        """What rules draw is fixed by the seed, for an experiment to be repeated; not in earnest,
+        where liars know the seed."""
+        drawn = (self.settings.seed, _DRAWN, crc32(name.encode()))
+        rng = None if self.secret else np.random.default_rng(drawn)
+        return {**self.node, "outbox": outbox, "serves": serves, "rng": rng}
 
 
-def _spy(transport: Transport, honest: Sequence[str], timeout_s: float) -> Spy:
-    """What the honest published under a key: they tell whoever asks, in an experiment."""
+class Uncomputed:
+    """The adapter of a liar whose lie is made of others' vectors alone: it computes nothing."""
 
-    def look(key: Key, length: int) -> Any:
-        found = transport.pull(
-            honest, key, length=length, until=all_of(honest), timeout_s=timeout_s
-        )
-        return found.rows or None
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
 
-    return look
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._adapter, name)
+
+    def gradient(self, batch: Any, out: FlatVector) -> float:
+        out.fill(0.0)
+        return float("nan")
 
 
 def evaluation_batches(data: Dataset, count: int = 0, seed: int = 0) -> Sequence[Batch]:
@@ -147,6 +146,19 @@ def evaluation_batches(data: Dataset, count: int = 0, seed: int = 0) -> Sequence
 def dataset(name: str, data_dir: str | None) -> Dataset:
     """Read once a process: in a simulation, hundreds of workers share it."""
     return load(name, data_dir)
+
+
+def _check_batch(settings: Settings) -> None:
+    """Raise ConfigError for a batch of more samples than all workers have together.
+
+    A worker's own share may be smaller than its batch: it then sees samples twice in one.
+    """
+    samples, batch = settings.samples, settings.learning.batch
+    count = len(dataset(samples.data, samples.data_dir).labels("train"))
+    if batch > count:
+        raise ConfigError(
+            f"batch must be within 1..{count} (samples of {samples.data}), got {batch}."
+        )
 
 
 @lru_cache(maxsize=2)
@@ -170,6 +182,7 @@ def settled(settings: Settings) -> Settings:
         )
         return new_adapter(settings, settings.frameworks[0], optimizer=False), batch
 
+    _check_batch(settings)
     return settings.application.settled(settings, probe)
 
 

@@ -14,7 +14,8 @@
 
 Every machine has the same file. Nodes may start in any order: whoever is not
 there yet is asked again; who is excluded is neither asked nor answered. Without
-certificates a node listens on loopback only, unless the file says `insecure = true`.
+certificates a node listens on loopback only, unless the file says `insecure = true`,
+of which every start warns.
 """
 
 from __future__ import annotations
@@ -27,15 +28,36 @@ from pathlib import Path
 from typing import Any
 
 from garfield.apps.settings import Settings, from_toml
-from garfield.core.config import read_toml
+from garfield.core.config import named, read_toml, settings_of
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.events import Event, Sink
 from garfield.launch.node import run_node
+from garfield.launch.node_checkpoints import NodeCheckpoints
 from garfield.launch.node_transport import transport_of
-from garfield.launch.server_checkpoints import ServerCheckpoints
 from garfield.launch.user_files import without_files
+from garfield.launch.wait_notices import NoticedWaits
+from garfield.nodes.server import Server
+from garfield.nodes.worker import Worker
+from garfield.transport.addresses import check_address, check_listen, is_loopback
 
-_KEYS = ("settings", "nodes", "tls", "insecure", "load")
+
+@dataclass(frozen=True)
+class Trust:
+    """How the nodes of a cluster know each other."""
+
+    tls: str | None = None
+    """Where their certificates are, beside the cluster's file."""
+    insecure: bool = False
+    """Listen beyond loopback without certificates, where anybody may claim any name."""
+
+
+_TRUST = named(settings_of(Trust))
+_EXAMPLES = {
+    "settings": "a table [settings]", "nodes": "a table [nodes]", "load": 'load = ["mine.py"]',
+    "tls": 'tls = "certs"', "insecure": "insecure = true or insecure = false",
+}  # fmt: skip
+"""Every key of a cluster's file, as it is written."""
+_MOST_MISSING = 1000  # nodes that a refusal would still name one by one
 
 
 @dataclass(frozen=True)
@@ -47,6 +69,8 @@ class Cluster:
     """host:port of each node, by name."""
     tls: Path | None = None
     insecure: bool = False
+    path: Path | None = None
+    """The file that says so."""
 
     @property
     def roles(self) -> dict[str, str]:
@@ -64,52 +88,56 @@ class Cluster:
 
 def read_cluster(path: Path) -> Cluster:
     """Read a cluster's file; its nodes must be just those that the settings speak of."""
-    content = without_files(read_toml(path), path.parent)
+    content = read_toml(path)
     for key in content:
-        if key not in _KEYS:
-            raise UnknownName(f"a key of {path}", key, _KEYS)
-    settings = from_toml(_table(content, "settings", path)).check()
-    nodes = _table(content, "nodes", path)
-    tls = content.get("tls")
+        if key not in _EXAMPLES:
+            raise UnknownName(f"a key of {path}", key, _EXAMPLES)
+    trust = _trust(path, content)
+    content = without_files(content, path.parent)
+    settings, nodes = from_toml(_table(content, "settings", path)), _table(content, "nodes", path)
+    _check_count(path, settings, len(nodes))
+    settings.check()
     if settings.simulate or settings.nodes.transport != "grpc":
         raise ConfigError(
             f"{path}: the nodes of a cluster are real and talk by gRPC. Remove the settings "
             "simulate and transport."
         )
-    cluster = Cluster(
-        settings, nodes, None if tls is None else path.parent / str(tls),
-        bool(content.get("insecure", False)),
-    )  # fmt: skip
+    tls = None if trust.tls is None else path.parent / trust.tls
+    cluster = Cluster(settings, nodes, tls, trust.insecure, path)
     _check_nodes(path, nodes, list(cluster.roles), settings.nodes.exclude)
     return cluster
 
 
 def run_cluster_node(
     cluster: Cluster, name: str, sink: Sink, *, listen: str | None = None,
-    checkpoints: ServerCheckpoints | None = None,
+    checkpoints: NodeCheckpoints | None = None,
 ) -> None:  # fmt: skip
     """Run that node to its end; QuorumError if its peers fail it.
 
     After its last step it stays for `give_up_s`: slower peers may still want its last vector.
-    A server that is alone has given all its workers what they need, and ends at once.
+    A server that is alone ends at once if all its workers took part in the last step.
     """
     from garfield.transport.identity import PeerAddress
 
     settings = cluster.settings
     cluster.check_name(name)
+    listen = cluster.nodes[name] if listen is None else listen
+    _check_listening(cluster, name, listen)
     peers = {peer: PeerAddress(cluster.nodes[peer], role) for peer, role in cluster.roles.items()}
     transport = transport_of(settings)(
-        name, peers, listen=listen or cluster.nodes[name], credentials=_credentials(cluster, name),
+        name, peers, listen=listen, credentials=_credentials(cluster, name),
         insecure_ok=cluster.insecure,
     )  # fmt: skip
 
-    def stay() -> None:
-        if name not in settings.server_names or len(settings.server_names) > 1:
-            time.sleep(settings.rounds.give_up_s)  # slower peers may still want our last vector
+    def stay(node: Server | Worker) -> None:
+        if isinstance(node, Server) and len(node.servers) == 1 and _all_heard(node):
+            return  # its workers are done as well
+        time.sleep(settings.rounds.give_up_s)  # slower peers may still want our last vector
 
+    noticed = NoticedWaits(transport, sink, settings.rounds.timeout_s)
     try:
         run_node(
-            settings, name, transport, sink, checkpoints or ServerCheckpoints(),
+            settings, name, noticed, sink, checkpoints or NodeCheckpoints(),
             listening=lambda node: sink(
                 {"event": "address", "node": name, "address": transport.address}
             ),
@@ -117,6 +145,11 @@ def run_cluster_node(
         )  # fmt: skip
     finally:
         transport.close()
+
+
+def _all_heard(server: Server) -> bool:
+    """Whether all its workers took part in its last step."""
+    return server.heard is None or not server.heard.silent
 
 
 def line(event: Event, total: int) -> str | None:
@@ -127,7 +160,7 @@ def line(event: Event, total: int) -> str | None:
             return f"{name} listens on {event['address']}"
         case "done":
             return f"{name} is done at step {event['step']}"
-        case "diverged" | "waiting":
+        case "diverged" | "waiting" | "waits" | "no-velocity" | "went-back":
             return str(event["error"])
         case "worker":
             return f"{name}: step {event['step']}/{total}"
@@ -153,11 +186,59 @@ def _credentials(cluster: Cluster, name: str) -> Any:
     return credentials
 
 
+def _trust(path: Path, content: Mapping[str, Any]) -> Trust:
+    """What the file says of certificates; a value of another type is refused."""
+    given = {}
+    for key, setting in _TRUST.items():
+        if key in content:
+            try:
+                given[key] = setting.typed(content[key])
+            except ConfigError:
+                raise _wrong_type(path, key, content[key]) from None
+    return Trust(**given)
+
+
+def _wrong_type(path: Path, key: str, value: object) -> ConfigError:
+    """Name the key, what was given and of which type, and what to write."""
+    given = next((word for kind, word in _TYPES.items() if type(value) is kind), "a date or time")
+    return ConfigError(f"{path}: {key} is {given}, {value!r}. Write {_EXAMPLES[key]}.")
+
+
+_TYPES = {
+    bool: "a truth value", str: "a text", int: "a whole number", float: "a number",
+    list: "a list", dict: "a table",
+}  # fmt: skip
+"""What a value of a TOML file may be."""
+
+
 def _table(content: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
-    table = content.get(key)
-    if not isinstance(table, dict):
+    if key not in content:
         raise ConfigError(f"{path} needs a table [{key}].")
+    table = content[key]
+    if not isinstance(table, dict):
+        raise _wrong_type(path, key, table)
     return table
+
+
+def _check_count(path: Path, settings: Settings, listed: int) -> None:
+    """Refuse a slip of the keyboard before anybody counts to it."""
+    for what, count in (("workers", settings.nodes.workers), ("servers", settings.nodes.servers)):
+        if count > listed + _MOST_MISSING:
+            raise ConfigError(
+                f"{path}: the settings speak of {count} {what}, and [nodes] lists {listed} nodes. "
+                f"Correct {what}, or list them all."
+            )
+
+
+def _check_listening(cluster: Cluster, name: str, listen: str) -> None:
+    """Refuse to take names on trust from other hosts, unless the cluster's file says so."""
+    check_listen(name, listen)
+    if cluster.tls is None and not cluster.insecure and not is_loopback(listen):
+        raise ConfigError(
+            f"{name} would listen on {listen} without certificates, where anybody may claim any "
+            f'name. Make them with garfield certs, and write tls = "certs" at the top of '
+            f"{cluster.path or 'the cluster file'}; or write insecure = true there."
+        )
 
 
 def _check_nodes(
@@ -167,11 +248,7 @@ def _check_nodes(
     for name, address in nodes.items():
         if name not in expected and name not in excluded:
             raise UnknownName("a node that the settings speak of", name, expected)
-        host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ConfigError(
-                f"{path}: {name} needs an address like 10.0.0.2:7000, got {address!r}."
-            )
+        check_address(f"{path}: {name}", address)
     missing = [name for name in expected if name not in nodes]
     if missing:
         raise ConfigError(f"{path} does not say where these listen: {', '.join(missing)}.")

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 from garfield.core.errors import ConfigError
+from garfield.runs.scratch import scratch_directory
 
 if TYPE_CHECKING:
     from garfield.transport.grpc.transport import GrpcTransport
@@ -47,8 +47,7 @@ class Link:
 @contextmanager
 def link(kind: LinkKind, names: Sequence[str]) -> Iterator[Link]:
     """Make all that these nodes need to meet; nothing is left of it afterwards."""
-    with TemporaryDirectory(prefix="garfield-") as made:
-        directory = Path(made)
+    with scratch_directory() as directory:
         longest = directory / max(names, key=len)
         if kind == "memory" and len(str(longest)) > LONGEST_NAME:
             raise ConfigError(

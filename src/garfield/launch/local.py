@@ -8,7 +8,6 @@ function of the first node returns, the others are ended.
 from __future__ import annotations
 
 import signal
-import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from garfield.core.errors import NodeFailed
 from garfield.runs.process import imported, preload_modules, use_threads
+from garfield.runs.scratch import scratch_directory
 from garfield.runs.supervised import Channel
 from garfield.runs.supervisor import Supervisor
 from garfield.transport.connect import connect
@@ -34,11 +34,11 @@ def run_locally(main: Main, names: Sequence[str], *, preload: Sequence[str] | No
     ahead = preload_modules(imported()) if preload is None else preload
     first = names[0]
     with (
-        tempfile.TemporaryDirectory(prefix="garfield-") as directory,
+        scratch_directory() as directory,
         Supervisor(preload=[*ahead, "garfield.launch.local"]) as supervisor,
     ):
-        (Path(directory) / "vectors").mkdir(mode=0o700)
-        nodes = {name: f"unix:{Path(directory) / name}" for name in names}
+        (directory / "vectors").mkdir(mode=0o700)
+        nodes = {name: f"unix:{directory / name}" for name in names}
         for name in names:
             supervisor.start(name, _run_process, main, nodes, name == first)
         while supervisor.is_running(first):

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from garfield.core.errors import ConfigError
+from garfield.core.errors import ConfigError, UnknownName
 from garfield.launch.local import run_locally
-from garfield.nodes.byzantine import Plan, parse_plan
 from garfield.nodes.peer import Peer
+from garfield.nodes.plan import Plan, parse_plan
 from garfield.transport.contract import Transport
 
 
@@ -26,8 +26,12 @@ def run_as_peers(
     liars = dict(liars or {})
     for rank in liars:
         _plan(rank, liars, n)  # refused before anything starts
-    names = [f"peer-{rank:0{len(str(n - 1))}}" for rank in range(n)]  # sorted, as rows are
+    names = _names(n)
     run_locally(_Main(main, tuple(names), liars), names)
+
+
+def _names(n: int) -> list[str]:
+    return [f"peer-{rank:0{len(str(n - 1))}}" for rank in range(n)]  # sorted, as rows are
 
 
 def _plan(rank: int, liars: Mapping[int, str], n: int) -> Plan | None:
@@ -37,7 +41,11 @@ def _plan(rank: int, liars: Mapping[int, str], n: int) -> Plan | None:
         raise ConfigError(f"A liar must be one of peers 1..{n - 1}, got {rank}.")
     text, order = liars[rank], sorted(liars).index(rank)
     plan = parse_plan(text, Plan(n=n, f=len(liars), rank=order))
-    if plan.attack is not None and plan.attack.knows == "all":
+    for name in sorted(plan.timing.askers.difference(_names(n))):
+        raise UnknownName("one of the peers", name, _names(n))
+    if plan.timing.redrawn:
+        raise ConfigError(f"{text}: here the liars are named, and cannot be redrawn each step.")
+    if plan.knows_all:
         raise ConfigError(
             f"{text} needs to see all honest gradients, which no process does. Take an attack "
             "that knows its own, such as reverse."

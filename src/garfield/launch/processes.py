@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from garfield.adapters.alike import check_alike
@@ -20,6 +20,7 @@ from garfield.core.events import Event, Sink
 from garfield.launch.links import Link, LinkKind, link
 from garfield.launch.node import NodeOptions, run_node
 from garfield.launch.node_transport import transport_of
+from garfield.launch.unanswered import ANSWER_S, TURN_S, Unanswered
 from garfield.launch.user_files import load
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
@@ -74,7 +75,7 @@ class Processes:
 
     def start(self) -> None:
         """Start all nodes and tell each where the others are."""
-        how = self._open.enter_context(link(self._by, self._names))
+        how = self._how = self._open.enter_context(link(self._by, self._names))
         for name in self._names:
             self._supervisor.start(name, _run_process, self.settings.values(), how, self._options)
         first = self._supervisor.started(START_S)
@@ -86,11 +87,13 @@ class Processes:
         """Run until every honest server that lives has finished; all events go to `sink`."""
         self._sink, pending = sink, sorted(faults, key=lambda fault: fault.step)
         honest = self.settings.honest_servers
-        while any(self._supervisor.is_running(name) and name not in self._done for name in honest):
-            for name, event in self._supervisor.events(1.0):
+        unanswered = Unanswered(self._supervisor.probe)
+        while waited := [name for name in honest if self._is_waited_for(name)]:
+            for name, event in self._supervisor.events(TURN_S):
                 self._take(name, event)
                 while pending and event.get("step", -1) >= pending[0].step:
                     self._inflict(pending.pop(0))
+            self._end_frozen(waited, unanswered)
         while events := self._supervisor.events(0.0):  # sent before the last server was done
             for name, event in events:
                 self._take(name, event)
@@ -108,6 +111,26 @@ class Processes:
         finally:
             self._open.close()
 
+    def _is_waited_for(self, name: str) -> bool:
+        return self._supervisor.is_running(name) and name not in self._done
+
+    def _end_frozen(self, waited: Sequence[str], unanswered: Unanswered) -> None:
+        """End the servers that are waited for, if none of them gives a sign of life for long."""
+        others = [name for name in self.settings.honest_servers if name not in waited]
+        rounds = self.settings.rounds
+        limit_s = max(rounds.timeout_s if others else rounds.give_up_s, ANSWER_S)
+        waited = [name for name in waited if self._is_waited_for(name)]
+        if not waited or unanswered.for_s(waited) < limit_s:
+            return
+        are = "done" if self._done.issuperset(others) else "done or have failed"
+        why = f" and all other servers are {are}" if others else ""
+        for name in waited:
+            told = (
+                f"{name} has not answered for {limit_s:g} s{why}: it may be frozen. Its process "
+                "was ended."
+            )
+            self._supervisor.kill(name, told)
+
     def _take(self, name: str, event: Event) -> None:
         if event["event"] == "address":  # of a node that was started again
             self._addresses[name] = event["address"]
@@ -124,10 +147,20 @@ class Processes:
         for name in self._names:
             self._supervisor.send(name, self._addresses)
 
+    def _restart(self, name: str) -> None:
+        """Kill a node, and start it again: a server with the last that it has saved."""
+        if self._supervisor.is_running(name):
+            self._supervisor.signal(name, signal.SIGKILL)
+            while self._supervisor.is_running(name):
+                for other, event in self._supervisor.events(1.0):
+                    self._take(other, event)
+        again = replace(self._options, checkpoints=self._options.checkpoints.again(name))
+        self._supervisor.start(name, _run_process, self.settings.values(), self._how, again)
+
     def _inflict(self, fault: Fault) -> None:
         signals = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}
         if fault.kind == "restart":
-            self._supervisor.restart(fault.node)
+            self._restart(fault.node)
         else:
             self._supervisor.signal(fault.node, signals[fault.kind])
 
@@ -174,7 +207,7 @@ def _run_process(
 
     run_node(
         s, channel.name, transport, channel.send, options.checkpoints,
-        listening=listening, stay=signal.pause,  # until the launcher ends this process
+        listening=listening, stay=lambda node: signal.pause(),  # until the launcher ends it
     )  # fmt: skip
 
 

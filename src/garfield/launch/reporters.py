@@ -8,11 +8,14 @@ node's start, so that its last event holds them all, also when the run was cut s
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import Any
 
 from garfield.apps import Run
 from garfield.core.events import Sink
+from garfield.gars.variance import noise_to_signal, worth_measuring
 from garfield.launch.background_evaluator import BackgroundEvaluator
+from garfield.launch.unheard import UnheardWorkers
 from garfield.nodes.node import Node
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
@@ -30,11 +33,15 @@ class ServerReporter:
         *,
         total: int,
         evaluator: BackgroundEvaluator | None = None,
+        liars: Collection[str] = (),
     ) -> None:
         """With `evaluator`, training goes on meanwhile, and results are reported when they are
-        there; an evaluation that would have to wait for the one before is left out."""
+        there; an evaluation that would have to wait for the one before is left out. `liars` are
+        workers that are known to lie, as in an experiment."""
         self._sink, self._every, self._total = sink, evaluate_every, total
+        self._liars = frozenset(liars)
         self._evaluator = evaluator
+        self._unheard = UnheardWorkers(self._liars)
         self._started = time.perf_counter()
         self._evaluation_s = 0.0
         self._computed = 0
@@ -46,6 +53,7 @@ class ServerReporter:
         event["communication_s"] = server.account.communication_s
         event["aggregation_s"] = run.aggregation_s
         event |= account(server) | self._computing(server) | _trust(server, run)
+        event |= variance(server, run, self._liars)
         last = server.step >= self._total
         if last or (self._every and server.step % self._every == 0):
             began = time.perf_counter()
@@ -56,6 +64,9 @@ class ServerReporter:
             self._evaluation_s += time.perf_counter() - began
         self._report_evaluated(patiently=last)
         self._sink(event)
+        for warning in self._unheard.after_step(_used(server, run), server.workers):
+            told = {"event": "unheard", "node": server.name, "step": server.step}
+            self._sink({**told, "error": warning})
 
     def _evaluate_beside(self, server: Server, time_s: float) -> None:
         assert self._evaluator is not None
@@ -86,9 +97,15 @@ class WorkerReporter:
         self._reported_at = time.monotonic()
         self._computed = 0
         self._compute_s = 0.0
+        self._told_back = len(worker.went_back)
 
     def after_step(self) -> None:
         """Report if it is time to; called after every attempt at a step."""
+        for before, step in self._worker.went_back[self._told_back :]:
+            about = f"{self._worker.name} was at step {before}: its servers were started again."
+            told = {"event": "went-back", "node": self._worker.name, "step": step}
+            self._sink({**told, "error": f"{about} It goes back to step {step} with them."})
+        self._told_back = len(self._worker.went_back)
         if self._worker.compute_s <= self._compute_s:
             return  # it came to nothing
         self._compute_s = self._worker.compute_s
@@ -130,4 +147,43 @@ def _trust(server: Server, run: Run[Any]) -> dict[str, Any]:
         "trusted": None if trusted is None else [names[i] for i in trusted],
         "set_aside": {names[i]: why for i, why in run.explained.set_aside.items()},
         "silent": {name: why.to_json() for name, why in server.heard.silent.items()},
+    }
+
+
+def _used(server: Server, run: Run[Any]) -> Collection[str] | None:
+    """Whose gradients have a part in the last step; None where that is not known."""
+    if run.explained is None or server.heard is None:
+        return None
+    names, trusted = server.heard.names, run.explained.trusted
+    if trusted is not None:
+        return {names[i] for i in trusted}
+    aside = {names[i] for i in run.explained.set_aside}
+    return {
+        name for name, row in zip(names, server.heard.rows, strict=True)
+        if row is not None and name not in aside
+    }  # fmt: skip
+
+
+def variance(server: Server, run: Run[Any], liars: Collection[str]) -> dict[str, Any]:
+    """How much the gradients of a step vary beside their mean, and whether the rule bears it.
+
+    Over the rows that the rule was given, less those of known liars. Liars that nobody knows of
+    are among them: loud ones make the ratio large, but some could make it small.
+    """
+    if server.heard is None or run.explained is None or not run.joined:
+        return {}
+    heard, rows = server.heard, run.joined
+    unfit = {*liars, *heard.holes, *(heard.names[i] for i in run.explained.set_aside)}
+    honest = [
+        row for name, row in zip(heard.names, rows, strict=True)
+        if row is not None and name not in unfit
+    ]  # fmt: skip
+    if len(honest) < 2 or not worth_measuring(server.step, len(rows), server.model.size):
+        return {}
+    ratio = noise_to_signal(honest)
+    n, f = len(rows), run.numbers.f_w
+    delta = run.gar.variance_ratio(n, f) if n >= run.gar.needs(f) else None
+    return {
+        "variance_ratio": ratio,
+        "variance_held": None if delta is None else delta * ratio < 1,
     }

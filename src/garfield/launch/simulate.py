@@ -15,14 +15,13 @@ from typing import Any, TypeVar, cast
 
 from garfield.adapters.alike import check_alike
 from garfield.adapters.contract import Adapter, Batch, FlatVector
-from garfield.apps.groups import NONE
 from garfield.apps.settings import Settings
 from garfield.core.events import Event, Sink
 from garfield.data.batches import Batches
+from garfield.launch.adversary import Adversary
 from garfield.launch.assemble import Factory, new_adapter, settled
 from garfield.launch.node import run_server
-from garfield.launch.server_checkpoints import ServerCheckpoints
-from garfield.nodes.byzantine import parse_plan
+from garfield.launch.node_checkpoints import NodeCheckpoints, WorkerCheckpoints
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
 from garfield.report.filtering import all_of
@@ -37,35 +36,38 @@ def simulate(
     settings: Settings,
     sink: Sink,
     *,
-    checkpoints: ServerCheckpoints | None = None,
+    checkpoints: NodeCheckpoints | None = None,
     threads: int = 1,
 ) -> dict[str, Server]:
     """Run all nodes to the end and return the servers; the first honest one reports to `sink`.
 
     So many `threads` compute gradients at once; the result is the same for any number.
     """
-    run = _Simulated(
-        settled(settings.check()), sink, checkpoints or ServerCheckpoints(), Simulation(threads)
-    )
+    settings = settled(settings.check())
+    network = Simulation(threads, delay_s=Adversary(settings).delay_s)
+    run = SimulatedRun(settings, sink, checkpoints or NodeCheckpoints(), network)
     try:
         run.simulation.run(until=run.finished)
     except KeyboardInterrupt:
         for server in run.servers.values():
             run.checkpoints.interrupted(server)
+        for saved in run.workers_saved:
+            saved.interrupted()
         raise
     return run.servers
 
 
-class _Simulated:
+class SimulatedRun:
     """All nodes, spawned and ready to go."""
 
     def __init__(
-        self, settings: Settings, sink: Sink, checkpoints: ServerCheckpoints, simulation: Simulation
+        self, settings: Settings, sink: Sink, checkpoints: NodeCheckpoints, simulation: Simulation
     ) -> None:
         self.settings, self.sink, self.checkpoints = settings, sink, checkpoints
         self.simulation = simulation
         self.servers: dict[str, Server] = {}
         self.workers: list[Worker] = []
+        self.workers_saved: list[WorkerCheckpoints] = []
         self.transports: dict[str, SimulatedTransport] = {}
         self._work = _Work(simulation)
         self._honest = frozenset(settings.honest_servers)
@@ -99,17 +101,28 @@ class _Simulated:
         server = self._factory.server(name, self._transport(name))
         self.checkpoints.restore(server)
         self.servers[name] = server
-        self.simulation.spawn(lambda: self._run_server(server))
+        self.simulation.spawn(lambda: self._run_server(server, self.checkpoints))
 
     def _add_worker(self, name: str) -> None:
-        worker = self._factory.worker(name, self._transport(name))
-        worker.step = self.checkpoints.start.step
+        worker, saved = self._worker(name, self.checkpoints)
         self.workers.append(worker)
-        self.simulation.spawn(lambda: worker.serve(self.finished))
+        self.workers_saved.append(saved)
 
-    def _run_server(self, server: Server) -> None:
+        def over() -> bool:
+            saved.between_steps()
+            return self.finished()
+
+        self.simulation.spawn(lambda: worker.serve(over))
+
+    def _worker(self, name: str, checkpoints: NodeCheckpoints) -> tuple[Worker, WorkerCheckpoints]:
+        worker = self._factory.worker(name, self._transport(name))
+        worker.step = checkpoints.start.step
+        every, total = self.settings.checkpoint_every, self.settings.steps
+        return worker, WorkerCheckpoints(checkpoints, worker, self.sink, every=every, total=total)
+
+    def _run_server(self, server: Server, checkpoints: NodeCheckpoints) -> None:
         reports = server.name == self.settings.honest_servers[0]
-        run_server(self._factory, server, self._report if reports else None, self.checkpoints)
+        run_server(self._factory, server, self._report if reports else None, checkpoints)
         self._done.add(server.name)
 
     def _transport(self, name: str) -> Transport:
@@ -130,16 +143,7 @@ class _Simulated:
                 new_adapter(self.settings, framework, optimizer=False) for _ in threads
             ]
             check_alike({each: models[0].layout for each, models in self._shared.items()})
-        kind = _Unheard if self._unheard(name) else _Lent
-        return cast(Adapter, kind(self._shared[framework], self._work))
-
-    def _unheard(self, name: str) -> bool:
-        """Whether nobody will ever see this liar's gradient, nor anything made of it."""
-        s = self.settings
-        if name not in s.liars or s.faults.worker_attack == NONE:
-            return False
-        plan = parse_plan(s.faults.worker_attack)
-        return plan.behaviour is None and plan.unanimous
+        return cast(Adapter, _Lent(self._shared[framework], self._work))
 
 
 class _Work:
@@ -231,11 +235,3 @@ class _Lent:
                 self._shared.append(adapter)
 
         return self._work.do(gradient)
-
-
-class _Unheard(_Lent):
-    """The adapter of a liar whose lie is made of others' vectors alone: it computes nothing."""
-
-    def gradient(self, batch: Callable[[], Batch], out: FlatVector) -> float:
-        out.fill(0.0)
-        return float("nan")

@@ -7,10 +7,8 @@ up however the run ends: done, failed, or interrupted.
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,17 +16,18 @@ from typing import Any
 
 from garfield.apps.groups import NONE
 from garfield.apps.settings import Settings
-from garfield.core.errors import ConfigError, GarfieldError, MissingDependency
+from garfield.core.errors import ConfigError, GarfieldError, MissingDependency, RunError
 from garfield.core.events import Event, Sink
 from garfield.core.frameworks import require
 from garfield.launch.assemble import dataset, settled, shares_of
 from garfield.launch.node import NodeOptions
-from garfield.launch.server_checkpoints import ServerCheckpoints
+from garfield.launch.node_checkpoints import KEPT_WHEN_RESUMED, NodeCheckpoints
 from garfield.launch.user_files import loaded, recorded
 from garfield.report import plots
 from garfield.report.live import LiveDisplay
 from garfield.report.run_history import Roster, RunHistory, read_history
 from garfield.report.summary import summarise, versions
+from garfield.runs.interrupts import Interrupts
 from garfield.runs.process import keep_heap, use_threads
 from garfield.runs.run_directory import RunDirectory
 
@@ -55,15 +54,15 @@ def prepare(settings: Settings) -> Settings:
     return settled(s)
 
 
-def resumption(settings: Settings, directory: RunDirectory, before: Settings) -> ServerCheckpoints:
+def resumption(settings: Settings, directory: RunDirectory, before: Settings) -> NodeCheckpoints:
     """Find the checkpoints to go on from; model and data must be those of the run before."""
     was, wanted = before.values(), settings.values()
-    for name in ("app", "model", "framework", "data"):
+    for name in KEPT_WHEN_RESUMED:
         old, new = was[name], wanted[name]
         if old != new:
             raise ConfigError(f"A resumed run keeps its {name}: {old}, got {new}.")
-    checkpoints = ServerCheckpoints(directory.checkpoints).resumed(
-        settings.server_names, settings.honest_servers
+    checkpoints = NodeCheckpoints(directory.checkpoints).resumed(
+        settings.server_names, settings.honest_servers, settings.application.doubted(settings)
     )
     if checkpoints.start.step >= settings.steps:
         raise ConfigError(
@@ -78,12 +77,39 @@ def train(
     directory: RunDirectory,
     display: LiveDisplay,
     *,
-    checkpoints: ServerCheckpoints | None = None,
+    checkpoints: NodeCheckpoints | None = None,
     threads: int = 1,
 ) -> RunResult:
     """Run a training, and leave its directory complete."""
-    saved = checkpoints or ServerCheckpoints(directory.checkpoints)
-    failure, interrupted, started = None, False, datetime.now(timezone.utc)
+    saved = checkpoints or NodeCheckpoints(directory.checkpoints)
+    started = datetime.now(timezone.utc)
+    with Interrupts() as interrupts:
+        failure, interrupted = _recorded(settings, directory, display, saved, threads, interrupts)
+        history = read_history(directory.events(), roster_of(settings))
+        summary = {
+            **_about(settings), **summarise(history), "interrupted": interrupted,
+            "failed": failure or history.diverged,
+            "started": started.isoformat(timespec="seconds"),
+        }  # fmt: skip
+        try:
+            directory.write_summary(summary)
+        except RunError as problem:
+            failure = failure or str(problem)
+        with suppress(KeyboardInterrupt), interrupts.allowed():
+            _draw(history, settings, directory.path, display.say)
+    return RunResult(summary, history, bool(interrupts.heard), failure or history.diverged)
+
+
+def _recorded(
+    settings: Settings,
+    directory: RunDirectory,
+    display: LiveDisplay,
+    saved: NodeCheckpoints,
+    threads: int,
+    interrupts: Interrupts,
+) -> tuple[str | None, bool]:
+    """Run the nodes and record what they tell; why that failed, and whether it was interrupted."""
+    failure, interrupted = None, False
     with directory:
         directory.open({**settings.values(), **recorded()})
         if saved.start.step:
@@ -93,22 +119,20 @@ def train(
             directory.record(event)
             display.take(event)
 
-        with display, _terminated_as_interrupted():
+        with display:
+            for note in saved.start.passed_over:
+                display.say(note)
+            for caution in settings.application.cautions(settings):
+                display.say(caution)
             try:
-                _run(settings, sink, saved, threads)
+                with interrupts.allowed():
+                    _run(settings, sink, saved, threads)
             except KeyboardInterrupt:
                 interrupted = True
                 display.say("Interrupted: nodes have ended.")
-            except GarfieldError as error:
+            except (GarfieldError, OSError) as error:  # of the system: a full disk, say
                 failure = str(error)
-    history = read_history(directory.events(), roster_of(settings))
-    summary = {
-        **_about(settings), **summarise(history), "interrupted": interrupted,
-        "failed": failure or history.diverged, "started": started.isoformat(timespec="seconds"),
-    }  # fmt: skip
-    directory.write_summary(summary)
-    _draw(history, settings, directory.path, display.say)
-    return RunResult(summary, history, interrupted, failure or history.diverged)
+    return failure, interrupted
 
 
 def roster_of(settings: Settings) -> Roster:
@@ -120,10 +144,11 @@ def title(settings: Settings) -> str:
     """Describe a run in a line."""
     text = f"{settings.app}, {settings.rule_name}, {len(settings.worker_names)} workers"
     lying = [name for name in roster_of(settings).liars if name in settings.worker_names]
-    return f"{text}, {len(lying)} lying ({settings.faults.worker_attack})" if lying else text
+    count = settings.faults.byzantine_workers if settings.faults.redrawn else len(lying)
+    return f"{text}, {count} lying ({settings.faults.worker_attack})" if count else text
 
 
-def _run(settings: Settings, sink: Sink, checkpoints: ServerCheckpoints, threads: int) -> None:
+def _run(settings: Settings, sink: Sink, checkpoints: NodeCheckpoints, threads: int) -> None:
     if settings.simulate:
         from garfield.launch.simulate import simulate
 
@@ -156,20 +181,5 @@ def _draw(history: RunHistory, settings: Settings, path: Path, say: Callable[[st
         plots.draw_all(history, title(settings), path)
     except MissingDependency as missing:
         say(str(missing))
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: nodes stopped, summary written."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    except OSError as problem:
+        say(f"Pictures cannot be written to {path}: {problem.strerror or problem}.")

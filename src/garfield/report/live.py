@@ -42,7 +42,7 @@ class Status:
 
     def take(self, event: Event) -> bool:
         """Note an event; whether it holds an evaluation."""
-        if event["event"] in ("failed", "diverged"):
+        if event["event"] in ("failed", "diverged", "no-velocity", "went-back", "unheard"):
             self.warnings.append(str(event["error"]))
         if event.get("node") not in self.roster.honest_servers or "step" not in event:
             return False

@@ -17,9 +17,9 @@ def summarise_node(
 
     Bytes and faults are this node's own. It is believed, as there is nobody else to ask.
     """
-    history = read_history(events, Roster([name] if role == "server" else [], [*workers, name]))
+    history = read_history(events, Roster([name] if role == "server" else [], workers))
     summary = summarise(history)
     if role == "worker":
-        told = [event["step"] for event in events if event["event"] == "worker"]
+        told = [e["step"] for part in history.parts for e in part.events if e["event"] == "worker"]
         summary["steps"] = max(told, default=0)
     return {"node": name, "role": role, **summary}

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -129,23 +129,28 @@ def _judge(
     except BoundError:
         return None, f"needs n ≥ {rule.needs(f)}"
     try:
-        errors = [_error(now, rule, attack, seed + i) for i, now in enumerate(rounds)]
+        memory: dict[str, Any] = {}  # what the attackers learn in one round, they know in the next
+        errors = [_error(now, rule, attack, seed + i, memory) for i, now in enumerate(rounds)]
     except InputError as refusal:  # the rule gives up: the round is lost
         return math.nan, str(refusal)
     worst_last = sorted(errors, key=lambda error: math.inf if math.isnan(error) else error)
     return worst_last[len(errors) // 2], ""
 
 
-def _error(now: Round, rule: Rule, attack: Attack | None, seed: int) -> float:
+def _error(
+    now: Round, rule: Rule, attack: Attack | None, seed: int, memory: dict[str, Any]
+) -> float:
     """Relative error of the rule in one round, in float64."""
-    rows = [*now.honest, *(now.own if attack is None else _lies(now, rule, attack, seed))]
+    rows = [*now.honest, *(now.own if attack is None else _lies(now, rule, attack, seed, memory))]
     mean = now.mean_of_all if attack is None else now.mean_of_honest
     with np.errstate(over="ignore", invalid="ignore"):
         answer = np.asarray(rule.seeded(seed)(rows, len(now.own)), dtype=np.float64)
         return _length(answer - mean) / _length(mean)
 
 
-def _lies(now: Round, rule: Rule, attack: Attack, seed: int) -> list[Floats | None]:
+def _lies(
+    now: Round, rule: Rule, attack: Attack, seed: int, memory: dict[str, Any]
+) -> list[Floats | None]:
     f = len(now.own)
     # the attackers know the rule, but not what the server draws: another seed
     known = rule.seeded(seed + 1_000_003)
@@ -155,6 +160,7 @@ def _lies(now: Round, rule: Rule, attack: Attack, seed: int) -> list[Floats | No
         rng=np.random.default_rng(seed),
         own=list(now.poisoned.get(attack.name, now.own)),
         defence=lambda rows: known(rows, f),
+        memory=memory,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from garfield.core.events import Event
 from garfield.core.silence import Reason
+from garfield.report.sound_events import is_sound
 
 Standing: TypeAlias = Literal["trusted", "left out", "heard", "silent", "not needed"]
 """What became of a worker's gradient in a step.
@@ -110,7 +111,7 @@ class RunHistory:
 def read_history(events: Sequence[Event], roster: Roster) -> RunHistory:
     """Cut events into parts; what was told of steps that were done again later is dropped."""
     parts = [Part()]
-    for event in events:
+    for event in filter(is_sound, events):
         if event["event"] != "resumed":
             parts[-1].events.append(event)
             continue

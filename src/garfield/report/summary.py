@@ -8,6 +8,7 @@ them; those made beside training may slow it, where cores are few.
 
 from __future__ import annotations
 
+import math
 import platform
 from collections import Counter
 from collections.abc import Iterable
@@ -39,8 +40,10 @@ def summarise(history: RunHistory) -> dict[str, Any]:
         "bytes_received": _total(history, "bytes_received"),
         "liars": misbehaviour(history),
         "left_out": left_out(history),
+        "suspected": suspected(history),
         "diverged": history.diverged,
         "resumed_at": [part.first_step for part in history.parts[1:]],
+        **variance(history),
         **filtering(history),
     }
 
@@ -136,6 +139,58 @@ def left_out(history: RunHistory) -> dict[str, int]:
     return {worker: counts[worker] for worker in history.roster.workers if counts[worker]}
 
 
+def suspected(history: RunHistory) -> dict[str, int]:
+    """Count the steps in which a worker was left out beyond what chance explains, or for cause.
+
+    A rule that always leaves out k of h rows leaves somebody out, whoever they are: were all
+    alike, each of them in k/h of the steps, give or take. What exceeds that by more than three
+    deviations counts, and every row that was set aside because it could not be used. It is a
+    suspicion and no proof: honest workers whose data differ from all others' look so too.
+    """
+    found: dict[str, int] = {}
+    for worker in history.roster.workers:
+        times = cause = 0
+        mean = variance = 0.0
+        for event in history.steps:
+            aside, silent = event.get("set_aside") or {}, event.get("silent") or {}
+            cause += worker in aside and worker not in silent
+            share = _left_out_by_quota(event, history.roster.workers)
+            if share is not None and worker not in aside:
+                times += standing(event, worker) == "left out"
+                mean, variance = mean + share, variance + share * (1 - share)
+        beyond = times - math.ceil(mean + 3 * math.sqrt(variance))
+        if cause + max(0, beyond):
+            found[worker] = cause + max(0, beyond)
+    return found
+
+
+def _left_out_by_quota(event: Event, workers: Iterable[str]) -> float | None:
+    """The share of the rows that the rule was shown and did not let in; None if it says nothing."""
+    if event.get("trusted") is None:
+        return None
+    aside = event.get("set_aside") or {}
+    standings = [standing(event, worker) for worker in workers if worker not in aside]
+    shown = [each for each in standings if each in ("trusted", "left out")]
+    return shown.count("left out") / len(shown) if shown else None
+
+
+def variance(history: RunHistory) -> dict[str, float | None]:
+    """Sum up whether honest gradients varied little enough for the rule (thesis, equation 3.12).
+
+    The middle σ / |∇L| of the steps that were measured, null if there are none or if noise was
+    all there was; and the share of them at which the rule's condition held, null if the rule
+    has no known Δ.
+    """
+    measured = [event for event in history.steps if "variance_ratio" in event]
+    ratios = sorted(_number(event["variance_ratio"]) for event in measured)
+    middle = ratios[len(ratios) // 2] if ratios else math.inf
+    held = [event["variance_held"] for event in measured if event["variance_held"] is not None]
+    return {
+        "variance_ratio": middle if middle < math.inf else None,
+        "variance_held": sum(held) / len(held) if held else None,
+    }
+
+
 def versions(
     packages: Iterable[str] = ("garfield", "numpy", "torch", "tensorflow-cpu", "keras", "grpcio"),
 ) -> dict[str, str]:
@@ -162,6 +217,11 @@ def _compute_s(history: RunHistory) -> float:
 def _total(history: RunHistory, what: str) -> int:
     parts = (part.last_of_each().values() for part in history.parts)
     return sum(event[what] for events in parts for event in events)
+
+
+def _number(told: float | None) -> float:
+    """What was not finite is null on disk."""
+    return math.inf if told is None or math.isnan(told) else told
 
 
 def _rate(count: int, time_s: float) -> float | None:

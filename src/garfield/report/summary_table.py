@@ -35,7 +35,9 @@ def _lines(summary: Mapping[str, Any]) -> dict[str, str]:
         "pace": _pace(summary),
         "a step": _step(summary["breakdown"]),
         "traffic": f"{_size(sent)} sent by all nodes" if sent else "",
-        "left out": _left_out(summary),
+        "left out": _counted(summary["left_out"]),
+        "suspected": _counted(summary.get("suspected", {})),
+        "variance": _variance(summary),
         "filters": _filters(summary.get("filters", {})),
         "silent": _misbehaviour(summary, "silent"),
         "lied": _misbehaviour(summary, "lied"),
@@ -60,10 +62,19 @@ def _step(parts: Mapping[str, float]) -> str:
     return ", ".join(f"{name.removesuffix('_s')} {duration(s)}" for name, s in parts.items() if s)
 
 
-def _left_out(summary: Mapping[str, Any], most: int = 6) -> str:
-    often = sorted(summary["left_out"].items(), key=lambda item: -item[1])
+def _counted(times_of: Mapping[str, int], most: int = 6) -> str:
+    often = sorted(times_of.items(), key=lambda item: -item[1])
     told = ", ".join(f"{name} {times}×" for name, times in often[:most])
     return f"{told} and {len(often) - most} others" if len(often) > most else told
+
+
+def _variance(summary: Mapping[str, Any]) -> str:
+    """Whether honest gradients varied little enough for the rule, where that is known."""
+    held, ratio = summary.get("variance_held"), summary.get("variance_ratio")
+    if held is None:
+        return ""
+    deviation = "" if ratio is None else f", σ = {ratio:.2g} |∇L|"
+    return f"{summary['gar']}'s condition held in {percent(held)} of steps{deviation}"
 
 
 def _filters(found: Mapping[str, Any]) -> str:

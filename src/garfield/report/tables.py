@@ -23,16 +23,21 @@ def rules_table(rules: Iterable[Rule]) -> Table:
     return table
 
 
-def attacks_table(attacks: Mapping[str, Attack], behaviours: Mapping[str, str]) -> Table:
-    """One line per attack; its other names stand below it. Last, what nodes do as nodes."""
+def attacks_table(
+    attacks: Mapping[str, Attack], behaviours: Mapping[str, str], words: Mapping[str, str]
+) -> Table:
+    """One line per attack, its other names below it. Then what nodes do as nodes, and when."""
     table = _plain("attack", "knows", "what it sends")
     for attack in {attack.name: attack for attack in attacks.values()}.values():
         knows = f"{attack.knows}, lies in the data" if attack.kind == "data" else attack.knows
+        knows += ", and the rule" if attack.knows_rule else ""
         _add(table, (attack.name, "bold"), knows, formula(attack))
         for alias in aliases(attack, attacks):
             _add(table, (f"  = {alias}", "dim"), "", "")
     for name, what in behaviours.items():
         _add(table, (name, "bold"), "acts as a node", what)
+    for name, what in words.items():
+        _add(table, (name, "bold"), "says when", what)
     return table
 
 

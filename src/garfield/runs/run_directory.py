@@ -6,18 +6,20 @@
     summary.json     what came of it, and the pictures beside it
 
 A resumed run appends to the same metrics, after a line that says from which step:
-what was told of later steps before that line was lost, and is passed over.
+what was told of later steps before that line was lost, and is passed over. So is a line that
+was cut short when the machine went down, or the disk was full.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 from garfield.core.config import as_toml
-from garfield.core.errors import ConfigError
+from garfield.core.errors import ConfigError, RunError
 from garfield.core.events import Event
 from garfield.core.files import as_json, write_json, write_text
 
@@ -28,6 +30,7 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._metrics: TextIO | None = None
+        self._is_full = False
 
     @property
     def config(self) -> Path:
@@ -49,7 +52,7 @@ class RunDirectory:
         """Refuse to write over what is there."""
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"{self.path} is a file. Give --out a directory.")
-        if self.path.is_dir() and any(self.path.iterdir()):
+        if self.path.is_dir() and any(not _is_partial(path) for path in self.path.iterdir()):
             raise ConfigError(
                 f"{self.path} is not empty. Choose another --out, or go on with that run: "
                 f"--resume {self.path}"
@@ -63,36 +66,72 @@ class RunDirectory:
     def open(self, settings: Mapping[str, Any]) -> None:
         """Write the config, and be ready for events."""
         try:
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
-            write_text(self.config, as_toml(settings))
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_text(self.config, as_toml(settings))  # first: it says that this is a run
+            self.checkpoints.mkdir(exist_ok=True)
             self._metrics = self.metrics.open("a", encoding="utf-8", buffering=1)
+            if _is_cut(self.metrics):
+                self._metrics.write("\n")
         except OSError as problem:
             raise ConfigError(f"{self.path} cannot be written to: {problem.strerror}.") from None
 
     def record(self, event: Event) -> None:
-        """Append an event to the metrics."""
+        """Append an event to the metrics; RunError the first time that this is impossible."""
         assert self._metrics is not None  # open() comes first
-        self._metrics.write(as_json(event) + "\n")
+        if self._is_full:
+            return
+        try:
+            self._metrics.write(as_json(event) + "\n")
+        except OSError as problem:
+            self._is_full = True
+            raise _unwritable(self.metrics, problem) from None
 
     def events(self) -> list[Event]:
         """All that was recorded, former parts of a resumed run included."""
         return list(_read(self.metrics)) if self.metrics.is_file() else []
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        write_json(self.summary, summary)
+        """Write what came of the run; RunError if that is impossible."""
+        try:
+            write_json(self.summary, summary)
+        except OSError as problem:
+            raise _unwritable(self.summary, problem) from None
 
     def __enter__(self) -> RunDirectory:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._metrics is not None:
-            self._metrics.close()
+            with suppress(OSError):  # of a full disk: record() has told
+                self._metrics.close()
+
+
+def _unwritable(path: Path, problem: OSError) -> RunError:
+    return RunError(
+        f"{path} cannot be written to: {problem.strerror or problem}. Make room there, and resume."
+    )
+
+
+def _is_partial(path: Path) -> bool:
+    """Whether it is left of a file whose writer was killed."""
+    return path.name.startswith(".") and path.suffix == ".part"
+
+
+def _is_cut(path: Path) -> bool:
+    """Whether the last line has no end."""
+    with path.open("rb") as file:
+        if file.seek(0, 2) == 0:
+            return False
+        file.seek(-1, 2)
+        return file.read() != b"\n"
 
 
 def _read(path: Path) -> Iterator[Event]:
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") as lines:  # bytes: a line may be cut within a character
         for line in lines:
             try:
-                yield json.loads(line)
-            except json.JSONDecodeError:
-                continue  # cut short when the machine went down
+                event = json.loads(line)
+            except (ValueError, RecursionError):
+                continue  # cut short when the machine went down, or not ours
+            if isinstance(event, dict) and isinstance(event.get("event"), str):
+                yield event

@@ -18,10 +18,13 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
+from garfield.core.blame import told
 from garfield.core.events import Event
 from garfield.runs.process import die_with_parent, keep_heap, name_process
 
 UNSENT_KEPT = 10_000  # events, while no supervisor is there to hear them
+PROBE, ALIVE = "are you there?", {"event": "alive"}
+"""What a supervisor asks, and what every process answers, whatever it is doing."""
 
 Target: TypeAlias = Callable[..., object]
 """What a process runs: called with its `Channel` and the arguments it was started with.
@@ -87,6 +90,9 @@ class Channel:
                     self._connection = connection
                     self._flush()
                 continue
+            if message == PROBE:
+                self.send(ALIVE)
+                continue
             with self._hearing:
                 if self._take is None:
                     self._unheard.append(message)
@@ -117,7 +123,8 @@ def run(target: Target, channel: Channel, arguments: tuple[Any, ...]) -> str | N
     try:
         target(channel, *arguments)
     except Exception as failure:
-        told = {"event": "failed", "node": channel.name, "error": str(failure)}
-        channel.send({**told, "trace": traceback.format_exc()})
-        return str(failure) or type(failure).__name__
+        why = told(failure)
+        event = {"event": "failed", "node": channel.name, "error": why}
+        channel.send({**event, "trace": traceback.format_exc()})
+        return why
     return None

@@ -19,11 +19,12 @@ import json
 import multiprocessing
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -32,11 +33,19 @@ from typing import Any
 from garfield.core.errors import ConfigError, NodeFailed
 from garfield.core.events import Event
 from garfield.runs import outliving
-from garfield.runs.supervised import Target, run_attached
+from garfield.runs.outgoing import Outgoing
+from garfield.runs.scratch import scratch_directory
+from garfield.runs.supervised import ALIVE, PROBE, Target, run_attached
 
 STOP_S = 5.0
+_TRY_AGAIN_S = 0.05  # to send to a process that does not read
 _FIRST = "garfield.runs.forkserver_lifeline"  # so that the forkserver ends with the supervisor
 _LAST = "garfield.runs.supervised"
+LONGEST_SCRATCH = 75  # a unix socket's path may have 107 bytes, and multiprocessing adds 32
+_AFTER_ITS_OWN = -200  # multiprocessing removes what it has made with priority -100
+
+_scratch: list[Path] = []
+"""The directory of this process for temporary files, once it has one."""
 
 NamedEvent = tuple[str, Event]
 """An event, and the name of the process that it is of."""
@@ -88,6 +97,18 @@ class _Child:
     """It has sent an event."""
     silent: bool = False
     """It has closed its side of the connection."""
+    probed: bool = False
+    """It was asked for a sign of life, and has not sent anything since."""
+
+    def __post_init__(self) -> None:
+        self.outgoing = Outgoing(self.process.connection)
+
+    def flush(self) -> None:
+        """Send what it had no room for before."""
+        try:
+            self.outgoing.flush()
+        except OSError:
+            self.silent = True
 
 
 class Supervisor:
@@ -240,9 +261,10 @@ class Supervisor:
                 break
             watched: list[Any] = [child.process.sentinel for child in running.values()]
             watched += [each.process.connection for each in running.values() if not each.silent]
-            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready = set(wait(watched, left_s))
+            ready = set(wait(watched, self._wait_s(running.values(), deadline)))
             if not ready:
+                if deadline is None or time.monotonic() < deadline:
+                    continue
                 break
             for name, child in running.items():
                 if not child.silent and child.process.connection in ready:
@@ -253,13 +275,36 @@ class Supervisor:
         return heard
 
     def send(self, name: str, message: Any) -> None:
-        """Send a short message to a process; nothing happens if it has just ended."""
+        """Send a short message to a process; nothing happens if it has just ended.
+
+        One that does not read, as it is frozen, gets it when it does: nobody waits for it here.
+        """
         child = self._children[name]
         if not child.ended and not child.silent:
             try:
-                child.process.connection.send_bytes(json.dumps(message).encode())
+                child.outgoing.send(json.dumps(message).encode())
             except OSError:
                 child.silent = True
+
+    def probe(self, name: str) -> bool:
+        """Ask a process for a sign of life, without waiting for it.
+
+        Says whether the one before was answered: by a process that is busy, yes; by one that is
+        frozen, no.
+        """
+        child = self._children[name]
+        if child.probed:
+            return False
+        self.send(name, PROBE)
+        child.probed = not child.silent
+        return True
+
+    def kill(self, name: str, why: str) -> None:
+        """End a process at once, and tell why as its failure; nothing happens if it has ended."""
+        if self.is_running(name):
+            self._children[name].failure = why
+            told = {"event": "failed", "node": name, "error": why}
+            self._unheard += [(name, told), (name, self._kill(name))]
 
     def signal(self, name: str, number: int) -> None:
         """Send a signal to a process; nothing happens if it has ended."""
@@ -268,16 +313,34 @@ class Supervisor:
 
     # -- how ------------------------------------------------------------------------------
 
+    def _wait_s(self, running: Iterable[_Child], deadline: float | None) -> float | None:
+        """How long to wait for events, while messages that wait to be sent are tried again."""
+        left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+        unsent = [child for child in running if child.outgoing.waiting and not child.silent]
+        for child in unsent:
+            child.flush()
+        if not any(child.outgoing.waiting and not child.silent for child in unsent):
+            return left_s
+        return _TRY_AGAIN_S if left_s is None else min(left_s, _TRY_AGAIN_S)
+
     def _fork(self, name: str, target: Target, arguments: tuple[Any, ...]) -> AttachedProcess:
         resource_tracker.ensure_running()  # before: it would let interrupts through again
         with _interrupts_withheld():  # inherited: Ctrl-C is for the supervisor to act on
+            _keep_temporary_files_together()
             forkserver.ensure_running()
         ours, theirs = self._context.Pipe()
         process = self._context.Process(
             target=run_attached, args=(target, name, theirs, arguments), name=name, daemon=True
         )
-        process.start()
-        theirs.close()
+        try:
+            process.start()
+        except (EOFError, ConnectionError) as problem:
+            raise NodeFailed(
+                f"{name} did not start: the process that starts all others has ended "
+                f"({type(problem).__name__}). Start the run again."
+            ) from None
+        finally:
+            theirs.close()
         return AttachedProcess(process, ours)
 
     def _receive(self, name: str, child: _Child) -> None:
@@ -285,6 +348,9 @@ class Supervisor:
             event = json.loads(child.process.connection.recv_bytes())
         except (EOFError, OSError):
             child.silent = True  # its end is still to come
+            return
+        child.probed = False
+        if event == ALIVE:
             return
         child.reported = True
         if event["event"] == "failed":
@@ -327,6 +393,23 @@ def _lock(directory: Path) -> Any:
             f"Another supervisor has the processes of {directory}. End it first."
         ) from None
     return file
+
+
+def _keep_temporary_files_together() -> None:
+    """Let multiprocessing make its own in a directory that is swept if this process is killed."""
+    if _scratch:
+        return
+    until_exit = ExitStack()
+    directory = until_exit.enter_context(scratch_directory())
+    util.Finalize(None, until_exit.close, exitpriority=_AFTER_ITS_OWN)
+    _scratch.append(directory)
+    if len(str(directory)) > LONGEST_SCRATCH:
+        return
+    before, tempfile.tempdir = tempfile.tempdir, str(directory)
+    try:
+        util.get_temp_dir()  # makes it, once for this process
+    finally:
+        tempfile.tempdir = before
 
 
 @contextmanager

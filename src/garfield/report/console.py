@@ -1,0 +1,19 @@
+"""The consoles that results and notes are printed on.
+
+Nothing that is printed is markup: a user's directory may be named x[/b]. What is no terminal, a
+file or a pipe, has no edge: tables there are as wide as what they hold, whatever $COLUMNS says.
+"""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+_NO_EDGE = 100_000
+
+
+def console(*, stderr: bool = False, markup: bool = False) -> Console:
+    """Standard output, or standard error. `markup` is for texts that hold none of the user's."""
+    out = Console(stderr=stderr, highlight=False, markup=markup)
+    if not out.is_terminal:
+        out = Console(stderr=stderr, highlight=False, markup=markup, width=_NO_EDGE)
+    return out
