@@ -5,8 +5,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 RUN ?=
+IN ?= src/garfield/filters
+SAMPLE ?= 0
 
-.PHONY: demo test test-quick test-heavy check format bench clean help
+.PHONY: demo test test-quick test-heavy adversary fuzz soak check format bench mutants clean help
 
 help:
 	@echo "make demo    three trainings on real data: honest, under attack, robust under attack"
@@ -16,6 +18,10 @@ help:
 	@echo
 	@echo "make test-quick   unit tests, contracts and papers: under two minutes"
 	@echo "make test-heavy   what make test leaves out because it is long"
+	@echo "make adversary    search for lies and timings that break a promise (SECONDS=600 SEED=7 APP=msmw)"
+	@echo "make soak         faults by the hundred, in processes and simulated (N=300 SEED=7)"
+	@echo "make fuzz         feed nonsense to every parser of what arrives (SECONDS=300 each, TARGET=wire)"
+	@echo "make mutants      do tests notice single changes? IN=src/garfield/nodes SAMPLE=60"
 
 $(READY): pyproject.toml setup.py constraints.txt $(filter-out %/sorters.h,$(wildcard src/garfield/kernels/native/*))
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -37,6 +43,26 @@ test-quick: $(READY)
 test-heavy: $(READY)
 	$(PYTEST) -m heavy
 
+SECONDS ?= 600
+SEED ?= 0
+APP ?=
+
+adversary: $(READY)
+	$(BIN)/python -m tests.adversary search --seconds $(SECONDS) --seed $(SEED) --app "$(APP)"
+
+N ?= 40
+
+# goes on where it was; counts are kept in results/soak.jsonl
+soak: $(READY)
+	$(BIN)/python -m tests.soak --faults $(N) --seed $(SEED) --simulated
+	$(BIN)/python -m tests.soak --faults $(N) --seed $(SEED)
+
+# SECONDS for each target; with atheris in the environment, coverage guides the search
+TARGET ?=
+
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz run --seconds $(SECONDS) --seed $(SEED) --target "$(TARGET)"
+
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -50,6 +76,10 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(RUN)
 
+# IN and not PATH: make would hand that on as the shell's own
+mutants: $(READY)
+	$(BIN)/python -m tools.mutants $(IN) --sample $(SAMPLE)
+
 clean:
-	rm -rf .venv .venv-byzfl build results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-byzfl build results .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants
 	find src -name '*.so' -delete

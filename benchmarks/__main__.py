@@ -14,12 +14,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rich.console import Console
-
 import benchmarks
 from garfield import kernels
 from garfield.core.errors import GarfieldError
 from garfield.core.files import write_json
+from garfield.report.console import console as console_of
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -32,12 +31,15 @@ def main(arguments: list[str]) -> int:
         if name not in known:
             print(f"{name} is not a benchmark. There are: {', '.join(known)}.", file=sys.stderr)
             return 2
+    if not names and {"-h", "--help"} & set(arguments):
+        print(_overview(known))
+        return 0
     chosen = {name: known[name] for name in names or known}
     given = _options(chosen, arguments[len(names) :])
-    console = Console()
+    console = console_of(markup=True)
     for name, module in chosen.items():
         options = given[name]
-        console.rule(f"[bold]{name}[/]: {module.QUESTION}")
+        console.print(f"[bold]{name}[/]: {module.QUESTION}")
         machine, began = _machine(), time.perf_counter()
         try:
             results = module.run(options, console)
@@ -48,6 +50,20 @@ def main(arguments: list[str]) -> int:
         took = time.perf_counter() - began
         console.print(f"{name} took {took:.0f} s. Numbers: {os.path.relpath(path)}\n")
     return 0
+
+
+def _overview(known: dict[str, ModuleType]) -> str:
+    """What there is to be run, a line each."""
+    width = max(map(len, known))
+    return "\n".join(
+        [
+            "usage: python -m benchmarks [names] [options]",
+            "",
+            "Runs the benchmarks that are named, or all. Options of one: NAME --help.",
+            "",
+            *(f"  {name:{width}}  {module.QUESTION}" for name, module in known.items()),
+        ]
+    )
 
 
 def _benchmarks() -> dict[str, ModuleType]:

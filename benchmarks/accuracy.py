@@ -10,21 +10,18 @@ not run again (--fresh does), so an interrupted benchmark goes on where it was.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import os
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.kept_runs import accuracy_of
 from garfield.apps.settings import Settings
-from garfield.core.files import write_json
 from garfield.gars import GARS
 
 QUESTION = "How much accuracy does robustness cost while nobody lies?"
@@ -32,7 +29,6 @@ MODELS = {"fashion": "mnist_cnn", "mnist": "mnist_cnn", "cifar10": "cifarnet"}
 STEPS = {"fashion": 200, "mnist": 200, "cifar10": 100}
 N_W, N_PS = 11, 3
 TARGET = 1.0  # points that the best robust setting may lose
-KEPT = Path(__file__).parents[1] / "results" / "accuracy"
 FEW = ("median", "multi-krum", "trimmed-mean")
 APPS = ("ssmw", "msmw", "decentralized")
 
@@ -47,8 +43,8 @@ class Setting:
 
     def settings(self, common: Settings) -> Settings:
         servers = N_PS if self.app in ("msmw", "crash-tolerant") else 1
-        return replace(
-            common, app=self.app, gar=self.rule, f_workers=self.f, servers=servers,
+        return common.updated(
+            app=self.app, gar=self.rule, f_workers=self.f, servers=servers,
             f_servers=1 if servers > 1 else 0,
         )  # fmt: skip
 
@@ -102,36 +98,11 @@ def _mean(one: Setting, common: Settings, options: argparse.Namespace, console: 
     """Accuracy over the seeds."""
     settings = one.settings(common)
     with console.status(f"{common.samples.data}: {one.app}, {one.rule}, f = {one.f}"):
+        cores = len(os.sched_getaffinity(0))
         return statistics.fmean(
-            _accuracy(settings.updated(seed=seed), options.fresh) for seed in options.accuracy_seeds
+            accuracy_of(settings.updated(seed=seed), "accuracy", fresh=options.fresh, threads=cores)
+            for seed in options.accuracy_seeds
         )
-
-
-def _accuracy(settings: Settings, fresh: bool) -> float:
-    usual = Settings().values()
-    what = {k: v for k, v in settings.values().items() if k != "data_dir" and v != usual.get(k)}
-    digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
-    rule = settings.aggregation.gar
-    path = KEPT / f"{settings.samples.data}-{settings.app}-{rule}-{digest}.json"
-    if path.exists() and not fresh:
-        return float(json.loads(path.read_text())["accuracy"])
-    accuracy = _trained(settings)
-    KEPT.mkdir(parents=True, exist_ok=True)
-    write_json(path, {**what, "accuracy": accuracy})
-    return accuracy
-
-
-def _trained(settings: Settings) -> float:
-    import torch
-
-    from garfield.launch.simulate import simulate
-
-    found: list[float] = []
-    torch.set_num_threads(1)  # gradients are computed side by side instead
-    cores = len(os.sched_getaffinity(0))
-    simulate(settings, lambda e: found.append(e["accuracy"]) if "accuracy" in e else None,
-             threads=cores)  # fmt: skip
-    return found[-1]
 
 
 def _table(

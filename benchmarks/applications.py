@@ -1,12 +1,14 @@
 """All applications beside each other: what each survives, and what that costs.
 
-The same model and data for all, 18 workers of which 3 are declared faulty, and lie
-in three attacks; where there are several servers, 6 of which 1 is declared and lies.
-Without servers, 18 peers with 3 liars. DRACO computes every gradient 9 times.
+The same model and data for all, 18 workers and, where there are several servers, 6 of
+these; without servers, 18 peers. As many are declared faulty, and lie, as `--liars` says:
+
+    same      3 workers and 1 server for every application; DRACO computes a gradient 9 times
+    own       as many as the application's own bound allows: there it is easiest to break
 
 Accuracies, steps to the target and bytes come from simulation: they are the same in
-every run. Updates per second come from short runs of real processes on this machine,
-nobody lying, and are as noisy as the machine is busy; 18 workers share its cores.
+every run, for each of the seeds. Updates per second come from short runs of real processes on
+this machine, nobody lying, and are as noisy as the machine is busy; 18 workers share its cores.
 Every cell is kept as soon as it is done: a run that was interrupted goes on.
 """
 
@@ -30,15 +32,29 @@ from garfield.core.errors import GarfieldError, MissingDependency
 from garfield.core.files import as_json, write_json
 
 QUESTION = "Which application learns under which attack, and what does it cost?"
-ATTACKS = (NONE, "reverse", "random", "little-is-enough")
+ATTACKS = {
+    NONE: (NONE, NONE),
+    "reverse": ("reverse", "reverse"),
+    "little-is-enough": ("little-is-enough", "little-is-enough"),
+    "optimal": ("optimal-little-is-enough", "pull-apart"),
+    "mimic": ("mimic", "equivocate(attack=mimic)"),
+}
+"""What workers say, and what servers say, by the name of both together."""
 RESULTS = Path(__file__).parents[1] / "results"
-WORKERS, LYING_WORKERS, SERVERS, LYING_SERVERS = 18, 3, 6, 1
+WORKERS, SERVERS = 18, 6
+SAME = (3, 1)
+OWN = {
+    "ssmw": (7, 0), "aggregathor": (7, 0), "draco": (4, 0), "msmw": (7, 2), "guanyu": (5, 1),
+    "liubei": (7, 1), "decentralized": (7, 0),
+}  # fmt: skip
+"""The most lying workers and servers: 2f + 3 for Multi-Krum, 2f + 1 for the trimmed mean of models,
+3f + 3 for GuanYu, 3f + 1 servers for LiuBei, and 9 ≥ 2f + 1 copies of a gradient for DRACO."""
 TARGETS = {"mnist_cnn": 0.7, "digits_mlp": 0.9}
 WARM_UP = 5
 """Steps of a run of real processes before its clock counts."""
 BASE = Settings().updated(
-    model="mnist_cnn", data="fashion-small", workers=WORKERS, byzantine_workers=LYING_WORKERS,
-    batch=32, learning_rate=0.02, momentum=0.9, evaluate_every=5, timeout_s=5.0, give_up_s=120.0,
+    model="mnist_cnn", data="fashion-small", workers=WORKERS, gar="multi-krum", batch=32,
+    learning_rate=0.02, momentum=0.9, evaluate_every=5, timeout_s=5.0, give_up_s=120.0,
 )  # fmt: skip
 QUICK = {"model": "digits_mlp", "data": "digits", "learning_rate": 0.05}
 PLAIN = {"mnist_cnn": 0.1, "digits_mlp": 0.5}
@@ -49,6 +65,8 @@ GATHER_EVERY = 5
 
 def add_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--apps", nargs="+", choices=[*APPLICATIONS], help="applications (all)")
+    group.add_argument("--liars", choices=["same", "own"], default="same", help="how many lie")
+    group.add_argument("--seeds", type=int, default=5, help="runs of each cell (5)")
     group.add_argument("--steps", type=int, default=150, help="of each simulated run (150)")
     group.add_argument("--real-steps", type=int, default=40, help="of real processes (40)")
     group.add_argument("--again", action="store_true", help="forget the cells that are kept")
@@ -60,35 +78,47 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     base, steps, real_steps = BASE, options.steps, options.real_steps
     if options.quick:
         base, steps, real_steps = BASE.updated(**QUICK), 50, 20
-    target, liars = TARGETS[base.learning.model], (WORKERS, LYING_WORKERS, SERVERS, LYING_SERVERS)
-    console.print(legend(*liars, target), highlight=False)
+    target = TARGETS[base.learning.model]
     names = options.apps or sorted(APPLICATIONS, key=lambda name: name != "vanilla")
-    lines: dict[str, dict[str, Any]] = {app: {} for app in names}
-    for app, cells in lines.items():
-        for attack in ATTACKS:
-            settings = settings_of(app, attack, base).updated(steps=steps)
-            cells[attack] = kept.cell("simulated", settings, simulated)
+    lying = {app: OWN.get(app, SAME) if options.liars == "own" else SAME for app in names}
+    console.print(legend(WORKERS, SERVERS, target, options.seeds), highlight=False)
+    lines: dict[str, dict[str, Any]] = {app: {"liars": lying[app]} for app in names}
+    for seed in range(options.seeds):  # all of one seed first: what is there is a table
+        for app, cells in lines.items():
+            for attack in ATTACKS:
+                settings = settings_of(app, attack, lying[app], base).updated(
+                    steps=steps, seed=seed
+                )
+                found = kept.cell(f"simulated-{options.liars}-{seed}", attack, settings, simulated)
+                cells.setdefault(attack, []).append(found)
     for app, cells in lines.items():  # right after each other: the machine may change its mood
-        settings = settings_of(app, NONE, base).updated(steps=real_steps, evaluate_every=0)
+        settings = settings_of(app, NONE, SAME, base).updated(steps=real_steps, evaluate_every=0)
         try:
-            cells["pace"] = kept.cell("real", settings, paced)
+            cells["pace"] = kept.cell("real", NONE, settings, paced)
         except GarfieldError as problem:  # the machine may be too busy: try again later
             console.print(f"{app}: {problem}", highlight=False)
             cells["pace"] = {"updates_per_s": None}
-    console.print(table(lines, ATTACKS, target))
+    console.print(table(lines, [*ATTACKS], target))
     try:
-        console.print(f"Picture: {draw(lines, ATTACKS, RESULTS / 'applications.png')}")
+        picture = draw(lines, [*ATTACKS], RESULTS / f"applications-{options.liars}.png")
+        console.print(f"Picture: {picture}")
     except MissingDependency as missing:
         console.print(str(missing))
     return {"base": base.values(), "target": target, "applications": lines}
 
 
-def settings_of(app: str, attack: str, base: Settings = BASE) -> Settings:
+def settings_of(
+    app: str, attack: str, lying: tuple[int, int] = SAME, base: Settings = BASE
+) -> Settings:
     """The same run for every application, as far as it can be the same."""
-    changes: dict[str, Any] = {"app": app, "worker_attack": attack}
+    workers, servers = ATTACKS[attack]
+    changes: dict[str, Any] = {
+        "app": app, "worker_attack": workers, "byzantine_workers": lying[0]
+    }  # fmt: skip
     application = APPLICATIONS[app]
     if isinstance(application, SeveralServers) and not isinstance(application, Peers):
-        changes |= {"servers": SERVERS, "byzantine_servers": LYING_SERVERS, "server_attack": attack}
+        lie = {"byzantine_servers": lying[1], "server_attack": servers}
+        changes |= {"servers": SERVERS, **lie}
     if app == "draco":
         changes["redundancy"] = 9
     if app == "liubei":
@@ -104,9 +134,8 @@ class Kept:
         self._directory, self._again, self._console = directory, again, console
         directory.mkdir(parents=True, exist_ok=True)
 
-    def cell(self, kind: str, settings: Settings, make: Any) -> dict[str, Any]:
+    def cell(self, kind: str, attack: str, settings: Settings, make: Any) -> dict[str, Any]:
         """What `make(settings)` found, now or before."""
-        attack = settings.faults.worker_attack
         name = f"{kind}-{settings.learning.model}-{settings.app}-{attack}.json"
         path = self._directory / name
         used = json.loads(as_json(settings.values()))  # as it was read back

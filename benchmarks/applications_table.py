@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from rich import box
@@ -12,19 +13,20 @@ from rich.table import Table
 from garfield.report.drawing import matplotlib
 
 Lines = Mapping[str, Mapping[str, Any]]
-"""Of each application: a cell for each attack, and its pace."""
-COLOURS = ("#8a8a8a", "#c9302c", "#e0912f", "#2563a8")
+"""Of each application: a cell of every seed for each attack, its pace, and how many lied."""
+COLOURS = ("#8a8a8a", "#d55e00", "#e69f00", "#0072b2", "#56b4e9")  # told apart by everybody
+NEVER = float("inf")
 LEARNS = 0.1
 """Below the best by no more than this, an application counts as having learnt."""
 
 
-def legend(workers: int, liars: int, servers: int, lying: int, target: float) -> str:
+def legend(workers: int, servers: int, target: float, seeds: int) -> str:
     return (
-        f"{workers} workers, {liars} declared and lying; where there are several servers, {servers}"
-        f" with {lying} declared and lying.\n"
-        "accuracy      at the end, without attack and under three; from simulation\n"
-        f"to {100 * target:.0f} %       steps until the accuracy first was that, without attack / "
-        "under the worst attack\n"
+        f"{workers} workers; where there are several servers, {servers}.\n"
+        "liars         workers, and servers, that are declared and lie\n"
+        f"accuracy      at the end, mean and deviation of {seeds} seeds; from simulation\n"
+        f"to {100 * target:.0f} %       steps until the accuracy first was that, the middle seed, "
+        "without attack / under the worst attack\n"
         "updates/s     real processes on this machine, nobody lying\n"
         "slowdown      updates/s of vanilla over its own\n"
         "MB/step       vectors that all nodes received together, without attack\n"
@@ -35,15 +37,17 @@ def table(lines: Lines, attacks: Sequence[str], target: float) -> Table:
     """A line per application."""
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     made.add_column("application")
+    made.add_column("liars")
     percent = f"to {100 * target:.0f} %"
     for heading in (*attacks, percent, "updates/s", "slowdown", "MB/step", "gradients/step"):
         made.add_column("no attack" if heading == "none" else heading, justify="right")
-    best = max((cells[attacks[0]]["accuracy"] or 0.0 for cells in lines.values()), default=0.0)
+    best = max((mean(accuracies(cells[attacks[0]])) for cells in lines.values()), default=0.0)
     vanilla = lines.get("vanilla", {}).get("pace", {}).get("updates_per_s")
     for app, cells in lines.items():
-        calm, pace = cells[attacks[0]], cells["pace"]["updates_per_s"]
+        calm, pace = cells[attacks[0]][0], cells["pace"]["updates_per_s"]
         made.add_row(
             app,
+            " + ".join(str(liars) for liars in cells["liars"] if liars),
             *(_accuracy(cells[attack], best) for attack in attacks),
             _to_target(cells, attacks, target),
             f"{pace:.1f}" if pace else "–",
@@ -61,9 +65,13 @@ def draw(lines: Lines, attacks: Sequence[str], path: Path) -> Path:
     rows = range(len(lines))
     height = 0.8 / len(attacks)
     for i, (attack, colour) in enumerate(zip(attacks, COLOURS, strict=False)):
-        widths = [100 * (cells[attack]["accuracy"] or 0.0) for cells in lines.values()]
+        found = [[100 * each for each in accuracies(cells[attack])] for cells in lines.values()]
         label = "no attack" if attack == "none" else attack
-        left.barh([row + i * height for row in rows], widths, height, color=colour, label=label)
+        left.barh(
+            [row + i * height for row in rows], [mean(each) for each in found], height,
+            color=colour, label=label, xerr=[spread(each) for each in found],
+            error_kw={"elinewidth": 0.8, "ecolor": "#333333"},
+        )  # fmt: skip
     left.set_yticks([row + 0.4 - height / 2 for row in rows], list(lines))
     left.invert_yaxis()
     left.set_xlim(0, 100)
@@ -90,16 +98,33 @@ def _slowdowns(axes: Any, lines: Lines, height: float, bars: int) -> None:
         axes.spines[side].set_visible(False)
 
 
-def _accuracy(cell: Mapping[str, Any], best: float) -> str:
-    if cell["accuracy"] is None:
-        return "[bold red]ended[/]"
-    style = "green" if cell["accuracy"] > best - LEARNS else "bold red"
-    mark = "†" if cell["ended"] else ""
-    return f"[{style}]{100 * cell['accuracy']:.1f}{mark}[/]"
+def accuracies(cells: Sequence[Mapping[str, Any]]) -> list[float]:
+    """One of each seed; 0 for a run that ended before it was measured."""
+    return [cell["accuracy"] or 0.0 for cell in cells]
+
+
+def spread(values: Sequence[float]) -> float:
+    """The standard deviation over seeds; 0 where there is one."""
+    return stdev(values) if len(values) > 1 else 0.0
+
+
+def _accuracy(cells: Sequence[Mapping[str, Any]], best: float) -> str:
+    found = accuracies(cells)
+    style = "green" if mean(found) > best - LEARNS else "bold red"
+    ended = sum(cell["ended"] is not None for cell in cells)
+    mark = f" ({ended} ended)" if ended else ""
+    return f"[{style}]{100 * mean(found):.1f} ± {100 * spread(found):.1f}{mark}[/]"
 
 
 def _to_target(cells: Mapping[str, Any], attacks: Sequence[str], target: float) -> str:
-    curves = [cells[attack]["curve"] for attack in attacks]
-    steps = [next((at for at, height in curve if height >= target), None) for curve in curves]
-    worst = "never" if None in steps[1:] else str(max(step or 0 for step in steps[1:]))
-    return f"{'never' if steps[0] is None else steps[0]} / {worst}"
+    steps = [_middle([_reached(cell["curve"], target) for cell in cells[name]]) for name in attacks]
+    worst = max(steps[1:])
+    return " / ".join("never" if at == NEVER else f"{at:.0f}" for at in (steps[0], worst))
+
+
+def _reached(curve: Sequence[tuple[int, float]], target: float) -> float:
+    return next((at for at, height in curve if height >= target), NEVER)
+
+
+def _middle(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from statistics import mean
 from typing import Any
 
 from rich import box
@@ -19,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.applications import PLAIN, QUICK, RESULTS, Kept, simulated
+from benchmarks.applications_table import accuracies, spread
 from garfield.apps.settings import Settings
 from garfield.core.errors import MissingDependency
 from garfield.report.drawing import matplotlib
@@ -30,10 +32,12 @@ BASE = Settings().updated(
     app="liubei", model="mnist_cnn", data="fashion-small", workers=20, servers=4,
     byzantine_servers=1, server_attack="reverse", gather_every=5, steps=150, evaluate_every=50,
 )  # fmt: skip
-Curve = Mapping[int, Mapping[str, Any]]
+Curve = Mapping[int, list[dict[str, Any]]]
+"""What every seed found, by how many workers lie."""
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--liubei-seeds", type=int, default=5, help="runs of each cell (5)")
     group.add_argument("--liubei-again", action="store_true", help="forget what is kept")
 
 
@@ -46,7 +50,10 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     for attack, curve in curves.items():
         for liars in LIARS:
             settings = base.updated(byzantine_workers=liars, worker_attack=attack)
-            curve[liars] = kept.cell(f"{liars}-of-20", settings, simulated)
+            curve[liars] = [
+                kept.cell(f"{liars}-of-20-{seed}", attack, settings.updated(seed=seed), simulated)
+                for seed in range(options.liubei_seeds)
+            ]
     console.print(_table(curves))
     try:
         console.print(f"Picture: {_draw(curves)}")
@@ -65,11 +72,13 @@ def _table(curves: Mapping[str, Curve]) -> Table:
     for liars in LIARS:
         cells: list[str] = []
         for curve in curves.values():
-            counts = curve[liars]["filters"]
-            lying = BASE.server_names[-1]
-            honest = [counts[name] for name in counts if name != lying]
-            cells += [f"{100 * curve[liars]['accuracy']:.1f}", _refused(honest)]
-            cells.append(_refused([counts[lying]] if lying in counts else []))
+            found, lying = [100 * each for each in accuracies(curve[liars])], BASE.server_names[-1]
+            counts = [
+                (name, count) for cell in curve[liars] for name, count in cell["filters"].items()
+            ]
+            honest = [count for name, count in counts if name != lying]
+            cells += [f"{mean(found):.1f} ± {spread(found):.1f}", _refused(honest)]
+            cells.append(_refused([count for name, count in counts if name == lying]))
         made.add_row(str(liars), *cells)
     return made
 
@@ -83,8 +92,11 @@ def _draw(curves: Mapping[str, Curve]) -> str:
     figure = matplotlib().figure.Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for (attack, curve), colour in zip(curves.items(), ("#c9302c", "#2563a8"), strict=True):
-        heights = [100 * curve[liars]["accuracy"] for liars in LIARS]
-        axes.plot(list(LIARS), heights, marker="o", color=colour, label=attack)
+        found = [[100 * each for each in accuracies(curve[liars])] for liars in LIARS]
+        axes.errorbar(
+            list(LIARS), [mean(each) for each in found], [spread(each) for each in found],
+            marker="o", color=colour, capsize=3, label=attack,
+        )  # fmt: skip
     axes.set_xlabel("lying workers, of 20; one of 4 servers lies too")
     axes.set_ylabel("right on images never seen, %")
     axes.set_ylim(0, 100)

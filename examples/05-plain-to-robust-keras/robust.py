@@ -32,4 +32,4 @@ def main(peer):
 
 
 if __name__ == "__main__":
-    run_as_peers(main, 5, liars={4: "reverse"})
+    run_as_peers(main, 6, liars={5: "reverse"})
