@@ -42,7 +42,7 @@ def server():
     account = SimpleNamespace(communication_s=0.0, faults={})
     server = SimpleNamespace(
         name="server-0", step=3, test=["a", "b"], worker=None, heard=None, transport=transport,
-        account=account, evaluate=lambda: (0.9, 0.1),
+        account=account, evaluate=lambda: (0.9, 0.1), workers=["worker-0"],
     )  # fmt: skip
     server.read_model = lambda: np.full(2, server.step, np.float32)
     return server

@@ -92,7 +92,12 @@ def test_a_group_decodes_just_when_a_vector_was_sent_more_often_than_f_can_lie(v
 
 def test_r_must_divide_n_and_the_remedies_are_named():
     with pytest.raises(BoundError, match=r"r=3 does not divide n=10. Take r=5, or n=9 or 12"):
-        RepetitionCode(10, 1)
+        RepetitionCode(10, 1, r=3)
+
+
+@pytest.mark.parametrize(("n", "f", "least"), [(10, 1, 5), (18, 2, 6), (9, 1, 3), (7, 2, 7)])
+def test_unless_said_r_is_the_least_that_divides_n(n, f, least):
+    assert RepetitionCode(n, f).r == least
 
 
 # -- cyclic ---------------------------------------------------------------------------------------

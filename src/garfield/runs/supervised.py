@@ -23,8 +23,11 @@ from garfield.core.events import Event
 from garfield.runs.process import die_with_parent, keep_heap, name_process
 
 UNSENT_KEPT = 10_000  # events, while no supervisor is there to hear them
-PROBE, ALIVE = "are you there?", {"event": "alive"}
-"""What a supervisor asks, and what every process answers, whatever it is doing."""
+PROBE, ALIVE = b"", {"event": "alive"}
+"""What a supervisor asks, and what every process answers, whatever it is doing.
+
+No message is empty, as all of them are JSON: whatever a user sends, it is not a probe.
+"""
 
 Target: TypeAlias = Callable[..., object]
 """What a process runs: called with its `Channel` and the arguments it was started with.
@@ -83,16 +86,17 @@ class Channel:
         connection = self._connection
         while True:
             try:
-                message = json.loads(connection.recv_bytes())
+                received = connection.recv_bytes()
             except (EOFError, OSError):
                 connection = self._next_supervisor()
                 with self._sending:
                     self._connection = connection
                     self._flush()
                 continue
-            if message == PROBE:
+            if received == PROBE:
                 self.send(ALIVE)
                 continue
+            message = json.loads(received)
             with self._hearing:
                 if self._take is None:
                     self._unheard.append(message)

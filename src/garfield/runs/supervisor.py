@@ -279,12 +279,7 @@ class Supervisor:
 
         One that does not read, as it is frozen, gets it when it does: nobody waits for it here.
         """
-        child = self._children[name]
-        if not child.ended and not child.silent:
-            try:
-                child.outgoing.send(json.dumps(message).encode())
-            except OSError:
-                child.silent = True
+        self._send(self._children[name], json.dumps(message).encode())
 
     def probe(self, name: str) -> bool:
         """Ask a process for a sign of life, without waiting for it.
@@ -295,7 +290,7 @@ class Supervisor:
         child = self._children[name]
         if child.probed:
             return False
-        self.send(name, PROBE)
+        self._send(child, PROBE)
         child.probed = not child.silent
         return True
 
@@ -312,6 +307,13 @@ class Supervisor:
             self._children[name].process.signal(number)
 
     # -- how ------------------------------------------------------------------------------
+
+    def _send(self, child: _Child, message: bytes) -> None:
+        if not child.ended and not child.silent:
+            try:
+                child.outgoing.send(message)
+            except OSError:
+                child.silent = True
 
     def _wait_s(self, running: Iterable[_Child], deadline: float | None) -> float | None:
         """How long to wait for events, while messages that wait to be sent are tried again."""
