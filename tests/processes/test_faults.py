@@ -1,6 +1,7 @@
 """Real processes, faults scheduled by place and step: training goes on, nothing stays behind."""
 
 import os
+from contextlib import suppress
 
 import pytest
 
@@ -25,13 +26,26 @@ def is_alive(pid):
         return stat.read().rpartition(")")[2].split()[0] != "Z"
 
 
-def run(settings, *faults):
-    """All events of a run with these faults; afterwards nobody is left."""
+def run(settings, *faults, until=lambda events: False):
+    """All events of a run with these faults, up to the one that is waited for, if any is.
+
+    Afterwards nobody is left.
+    """
     events = []
+
+    class Enough(Exception):  # noqa: N818 (a reason to stop, not an accident)
+        pass
+
+    def take(event):
+        events.append(event)
+        if until(events):
+            raise Enough
+
     with Processes(settings) as nodes:
         nodes.start()
         pids = dict(nodes.pids)
-        nodes.run(events.append, faults)
+        with suppress(Enough):
+            nodes.run(take, faults)
         pids |= nodes.pids
     assert not [name for name, pid in pids.items() if is_alive(pid)]
     return events
@@ -74,12 +88,20 @@ def steps_of(events, node):
 @pytest.mark.slow
 def test_a_worker_that_was_out_of_reach_is_heard_again_when_it_is_back():
     """To its peers a frozen process is one behind a link that is down: connected, and silent."""
-    settings = BASE.updated(f_workers=1, gar="median", steps=400)
-    events = run(settings, Fault("worker-2", 5, "freeze"), Fault("worker-2", 30, "thaw"))
-    away = [e for e in steps_of(events, "server-0") if "worker-2" in e["silent"]]
+    settings = BASE.updated(f_workers=1, gar="median", steps=100_000)  # more than it takes
+    away = []
+
+    def heard_again(events):
+        step = events[-1]
+        if step.get("node") == "server-0" and step["event"] == "step" and step["step"] > 5:
+            away.extend([step] if "worker-2" in step["silent"] else [])
+            return len(away) >= 20 and step["gradients"] == 7
+        return False
+
+    frozen, thawed = Fault("worker-2", 5, "freeze"), Fault("worker-2", 30, "thaw")
+    events = run(settings, frozen, thawed, until=heard_again)
     assert len(away) >= 20
-    back = [e for e in steps_of(events, "server-0") if e["step"] > 100 and e["gradients"] == 7]
-    assert back
+    assert steps_of(events, "server-0")[-1]["gradients"] == 7
 
 
 @pytest.mark.heavy
