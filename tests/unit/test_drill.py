@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from garfield.apps.settings import Settings
+from garfield.core.blame import unforeseen
 from garfield.launch.drill import checks, nodes
 from garfield.launch.drill.checks import Broken
 from garfield.launch.drill.nodes import NodeStage
@@ -224,6 +225,8 @@ def test_bad_models_false_accusations_and_tracebacks_are_seen():
     printed = "Traceback (most recent call last):\n  File x, line 1\nValueError: no\nand on\n"
     [seen] = checks.messages({"worker-0": printed, "worker-1": "Error: no."})
     assert str(seen) == "message: worker-0 printed a traceback: ValueError: no"
+    [seen] = checks.messages({"worker-0": f"so far\nError: {unforeseen(ValueError('no'))}\n"})
+    assert "Error: ValueError: no. Not foreseen" in str(seen)
 
 
 def test_metrics_are_read_as_they_grow_cut_lines_and_all(tmp_path):
