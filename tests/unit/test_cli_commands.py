@@ -76,7 +76,10 @@ def test_a_number_that_is_not_whole_is_refused_where_a_whole_one_is_meant(run):
 def test_of_a_flag_that_is_given_twice_the_last_counts(run):
     words = ("advise", "--n", 3, "--n", 15, "--f", 3, "--d", 100, "--json")
     assert _json(run(*words))["n"] == 15
-    assert "multi-krum needs n >= 9" in run("train", "--f-workers", 1, "--f-workers", 3).stderr
+    assert (
+        "multi-krum needs n >= 9"
+        in run("train", "--gar", "multi-krum", "--f-workers", 1, "--f-workers", 3).stderr
+    )
 
 
 def test_an_interrupted_command_exits_with_130(run, monkeypatch):
