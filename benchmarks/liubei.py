@@ -29,7 +29,7 @@ QUESTION = "How does LiuBei's accuracy fall as more workers lie?"
 LIARS = range(9)
 ATTACKS = ("reverse", "little-is-enough")
 BASE = Settings().updated(
-    app="liubei", model="mnist_cnn", data="fashion-small", workers=20, servers=4,
+    app="liubei", gar="multi-krum", model="mnist_cnn", data="fashion-small", workers=20, servers=4,
     byzantine_servers=1, server_attack="reverse", gather_every=5, steps=150, evaluate_every=50,
 )  # fmt: skip
 Curve = Mapping[int, list[dict[str, Any]]]

@@ -81,8 +81,9 @@ def _table(model: str, vector: int) -> Table:
 def _settings(app: str, model: str, options: argparse.Namespace) -> Settings:
     servers = {"servers": 3, "f_servers": 1} if app in ("msmw", "crash-tolerant") else {}
     return Settings.of(
-        app=app, model=model, data="cifar10", data_dir=options.memory_data_dir, batch=2,
-        workers=options.memory_workers, f_workers=1, steps=8, learning_rate=0.001,
+        app=app, gar="multi-krum", model=model, data="cifar10", batch=2,
+        data_dir=options.memory_data_dir, workers=options.memory_workers, f_workers=1, steps=8,
+        learning_rate=0.001,
         evaluate_every=0, test_images=2, timeout_s=60.0, give_up_s=300.0, **servers,
     ).check()  # fmt: skip
 

@@ -106,9 +106,9 @@ def _settings(
     robust = app in ("ssmw", "msmw", "decentralized")
     several = {"servers": 3, "f_servers": 1} if app in ("msmw", "crash-tolerant") else {}
     return Settings.of(
-        app=app, model=model, data=DATA[model], data_dir=data_dir, workers=n, steps=steps,
-        f_workers=f_w if robust else 0, learning_rate=0.01, evaluate_every=0, test_images=500,
-        **{**several, **servers},
+        app=app, gar="multi-krum", model=model, data=DATA[model], data_dir=data_dir, workers=n,
+        steps=steps, f_workers=f_w if robust else 0, learning_rate=0.01, evaluate_every=0,
+        test_images=500, **{**several, **servers},
     ).check()  # fmt: skip
 
 

@@ -152,6 +152,7 @@ def run(options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
 def _settings(options: argparse.Namespace, app: str, steps: int) -> Settings:
     shared = {
         "model": options.model, "data": options.data, "data_dir": options.data_dir,
+        "gar": "multi-krum",
         "batch": options.batch, "steps": steps, "learning_rate": 0.01, "evaluate_every": 0,
         "test_images": 500,
     }  # fmt: skip

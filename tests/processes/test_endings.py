@@ -108,6 +108,16 @@ def test_what_a_killed_launcher_left_in_the_temporary_directory_is_swept(
         _kill_a_launcher_and_start_another(garfield, tmp_path, Path(short))
 
 
+@pytest.mark.slow
+def test_a_run_needs_no_short_path_for_temporary_files(garfield, tmp_path, monkeypatch):
+    """It was refused: sockets stand there, whose paths may have 107 bytes."""
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    code, err = ended(garfield(*SMALL, "--steps", 1, "--out", "x"))
+    assert code == 0, err
+
+
 def _kill_a_launcher_and_start_another(garfield, tmp_path, temporary):
     def left():  # torch leaves a directory of its own
         return [p.name for p in temporary.iterdir() if p.name.startswith(("garfield", "pymp"))]

@@ -39,7 +39,8 @@ def garfield(tmp_path, *words):
     "framework", ["tensorflow", pytest.param("torch,tensorflow", marks=pytest.mark.heavy)]
 )
 def test_a_run_learns_although_one_lies_goes_on_and_is_quiet(tmp_path, framework):
-    words = ("train", *SMALL, "--framework", framework, "--steps", 40, "--out", "x")
+    words = ("train", *SMALL, "--framework", framework, "--gar", "multi-krum", "--steps", 40,
+             "--out", "x")  # fmt: skip
     code, _, err = garfield(tmp_path, *words)
     assert code == 0, err
     lines = err.strip().splitlines()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -20,10 +19,10 @@ FAULTS = 8
 RUNS = 5
 
 
-def _held(app: str, stage: StageKind, seed: int) -> None:
+def _held(app: str, stage: StageKind, seed: int, directory: Path) -> None:
+    """In pytest's directory, whose path is too long for a socket's."""
     run = soak_run(app, stage, seed, FAULTS)
-    with TemporaryDirectory(prefix="soak-") as short:  # pytest's is too long for a socket's path
-        report = drilled(run.settings, run.schedule, Path(short), command=run_command)
+    report = drilled(run.settings, run.schedule, directory, command=run_command)
     told = [f"{o.what}: {v}" for o in report.outcomes for v in o.violations]
     replay = f"python -m tests.soak --replay {app} {stage.value} {seed} --each {FAULTS}"
     assert report.held, "\n".join([*told, replay])
@@ -35,12 +34,12 @@ def _held(app: str, stage: StageKind, seed: int) -> None:
 @pytest.mark.parametrize(
     "number", range(RUNS), ids=[f"{a}-{s.value}" for a, s in IN_PROCESSES[:RUNS]]
 )
-def test_a_run_of_processes_survives_eight_faults(number: int) -> None:
+def test_a_run_of_processes_survives_eight_faults(number: int, tmp_path: Path) -> None:
     app, stage = IN_PROCESSES[number]
-    _held(app, stage, number)
+    _held(app, stage, number, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("app", SHAPES)
-def test_a_simulated_run_survives_eight_faults(app: str) -> None:
-    _held(app, StageKind.SIMULATION, 1)
+def test_a_simulated_run_survives_eight_faults(app: str, tmp_path: Path) -> None:
+    _held(app, StageKind.SIMULATION, 1, tmp_path)

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import logging
 import subprocess
 import sys
 
@@ -75,7 +76,10 @@ def test_a_number_that_is_not_whole_is_refused_where_a_whole_one_is_meant(run):
 def test_of_a_flag_that_is_given_twice_the_last_counts(run):
     words = ("advise", "--n", 3, "--n", 15, "--f", 3, "--d", 100, "--json")
     assert _json(run(*words))["n"] == 15
-    assert "multi-krum needs n >= 9" in run("train", "--f-workers", 1, "--f-workers", 3).stderr
+    assert (
+        "multi-krum needs n >= 9"
+        in run("train", "--gar", "multi-krum", "--f-workers", 1, "--f-workers", 3).stderr
+    )
 
 
 def test_an_interrupted_command_exits_with_130(run, monkeypatch):
@@ -109,6 +113,51 @@ def test_errors_are_one_line_on_stderr_and_exit_code_2(run, words, message):
     assert message in result.stderr
     assert result.stderr.startswith("Error: ")
     assert result.stderr.count("\n") == 1
+
+
+# -- --debug ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _quiet_again():
+    ours = logging.getLogger("garfield")
+    before = ours.level, list(ours.handlers)
+    yield
+    ours.setLevel(before[0])
+    ours.handlers[:] = before[1]
+
+
+@pytest.mark.usefixtures("_quiet_again")
+@pytest.mark.parametrize("debug", [[], ["--debug"]])
+def test_what_nobody_foresaw_is_one_line_too_and_debug_shows_its_traceback(run, monkeypatch, debug):
+    def broken(*_, **__):
+        return {}["missing"]
+
+    monkeypatch.setattr("garfield.gars.advice.advise", broken)
+    result = run(*debug, "advise", "--n", 3, "--f", 0, "--d", 9)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    *traceback, line = result.stderr.splitlines()
+    assert line.startswith("Error: KeyError: 'missing'")
+    assert "--debug" in line
+    assert bool(traceback) == bool(debug)
+    assert ("Traceback (most recent call last):" in traceback) == bool(debug)
+
+
+@pytest.mark.usefixtures("_quiet_again")
+def test_debug_shows_where_an_error_of_ours_comes_from(run):
+    result = run("--debug", "resilience", "--rules", "medien")
+    assert result.exit_code == 2
+    assert "in _run" in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("Error: medien is not a rule")
+
+
+def test_whoever_reads_no_further_is_not_told_of_it():
+    words = f"{sys.executable} -m garfield attacks | true"
+    done = subprocess.run(
+        ["bash", "-c", words], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stderr == ""
 
 
 # -- --load -----------------------------------------------------------------------------------

@@ -9,8 +9,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from garfield.launch.drill import checks
+from garfield.apps.settings import Settings
+from garfield.core.blame import unforeseen
+from garfield.launch.drill import checks, nodes
 from garfield.launch.drill.checks import Broken
+from garfield.launch.drill.nodes import NodeStage
 from garfield.launch.drill.ports import lasting_ports
 from garfield.launch.drill.schedule import (
     LAUNCHER,
@@ -222,6 +225,8 @@ def test_bad_models_false_accusations_and_tracebacks_are_seen():
     printed = "Traceback (most recent call last):\n  File x, line 1\nValueError: no\nand on\n"
     [seen] = checks.messages({"worker-0": printed, "worker-1": "Error: no."})
     assert str(seen) == "message: worker-0 printed a traceback: ValueError: no"
+    [seen] = checks.messages({"worker-0": f"so far\nError: {unforeseen(ValueError('no'))}\n"})
+    assert "Error: ValueError: no. Not foreseen" in str(seen)
 
 
 def test_metrics_are_read_as_they_grow_cut_lines_and_all(tmp_path):
@@ -243,3 +248,60 @@ def test_metrics_are_read_as_they_grow_cut_lines_and_all(tmp_path):
     assert watch.accused["server-0"] == {"worker-1: garbage"}
     assert watch.behind({}, ["server-0"], []) == ["server-0"]  # two steps are too few
     assert watch.behind({}, [], ["server-0"]) == []
+
+
+class PaperNodes:
+    """Instead of a supervisor: nodes that only write metrics, a step each time one looks."""
+
+    def __init__(self, directory):
+        self._directory, self._starts_in, self._step = directory, {}, 200
+        self.pids, self.exit_codes = {}, {}
+
+    def __call__(self, preload):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def _tell(self, name, **event):
+        with (self._directory / name / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps({"node": name, "step": self._step, **event}) + "\n")
+
+    def start(self, name, *_):
+        (self._directory / name).mkdir(exist_ok=True)
+        self.pids[name], self._starts_in[name] = os.getpid(), 5
+
+    def events(self, timeout_s):
+        self._step += 1
+        for name in self.pids:
+            self._starts_in[name] -= 1
+            if self._starts_in[name] == 0 and self._step > 210:
+                self._tell(name, event="resumed", step=210)
+            if self._starts_in[name] < 0:
+                self._tell(name, event="step")
+
+    def is_running(self, name):
+        return name in self.pids
+
+    def signal(self, name, number):
+        if name in self.pids:
+            self._tell(name, event="step")  # the last one, which nobody has read yet
+            del self.pids[name]
+            self.exit_codes[name] = -number
+
+
+def test_what_a_server_told_before_it_was_killed_is_no_sign_that_it_is_back(tmp_path, monkeypatch):
+    """A checkpoint was said to be lost that the server had yet to read."""
+    monkeypatch.setattr(nodes, "Supervisor", PaperNodes(tmp_path))
+    settings = Settings.of(app="ssmw", workers=2, data="digits", model="digits_mlp")
+    with NodeStage(settings, tmp_path, tls=False, command=print, patience_s=5.0) as stage:
+        assert stage.start() == []
+        _saved(tmp_path / "server-0/checkpoints", "server-0", 210)
+        kill = Fault(FaultKind.KILL, "server-0", 0, 0.0)
+        assert stage.strike(kill) == []
+        assert stage.watch.resumed["server-0"] == [210]
+        _saved(tmp_path / "server-0/checkpoints", "server-0", 300)
+        assert _names(stage.strike(kill)) == [Broken.CHECKPOINT]

@@ -37,11 +37,30 @@ def test_it_then_learns_just_what_averaging_learns(tmp_path):
     assert "averaged" not in said
 
 
+def test_so_does_the_default_rule(tmp_path):
+    """It hears all, and would clip some."""
+    calm, said = trained(tmp_path / "a", "--partition", "dirichlet(alpha=0.1)")
+    plain, _ = trained(tmp_path / "b", "--gar", "average", "--partition", "dirichlet(alpha=0.1)")
+    assert calm["loss"] == plain["loss"]
+    assert said.count("centered-clipping would clip some all the same") == 1
+    words = ("--workers", 7, "--f-workers", 1)
+    told, said = trained(tmp_path / "c", *words)
+    assert told["gar"] == "centered-clipping"
+    assert "averaged" not in said
+
+
+@pytest.mark.parametrize("app", ["aggregathor", "guanyu", "liubei"])
+def test_applications_of_a_paper_keep_its_rule(app):
+    assert Settings.of(app=app).aggregation.gar == "multi-krum"
+    assert Settings.of(app=app, gar="median").aggregation.gar == "median"
+    assert Settings.of(app="ssmw").updated(app=app).updated(app="msmw") == Settings.of(app="msmw")
+
+
 def test_every_other_rule_hears_all_where_f_is_0_or_is_taken_at_its_word():
     rows = np.random.default_rng(0).standard_normal((9, 30))
     for name, rule in GARS.items():
         dropped = rule.seeded(1)(rows, f=0, explain=True).left_out
-        assert bool(dropped) == rule.leaves_out_anyway, name
+        assert bool(dropped) == (rule.anyway == "leave some out"), name
     settings = Settings.of(gar="multi-krum(m=3)")
     assert settings.check().rule_name == "multi-krum(m=3)"
     assert Settings.of(gar="multi-krum", f_workers=1).check().rule_name == "multi-krum"

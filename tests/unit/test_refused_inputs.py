@@ -138,14 +138,19 @@ def test_a_rule_that_fails_is_named_with_its_line(own_rule):
     assert f"({__file__}:{line})" in str(found.value)
 
 
+FAILING = """from garfield import gar
+
+@gar('mine', needs=lambda f: 1)
+def mine(rows, *, f):
+    return 1 / 0
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("where", [("--simulate",), ()])
 def test_a_run_says_in_which_line_the_users_rule_failed(tmp_path, where):
     own = tmp_path / "mine.py"
-    own.write_text(
-        "from garfield import gar\n\n@gar('mine', needs=lambda f: 1)\n"
-        "def mine(rows, *, f):\n    return 1 / 0\n"
-    )
+    own.write_text(FAILING)
     words = [sys.executable, "-m", "garfield", "--load", own, *map(str, TINY[:-1]), *where,
              "--gar", "mine", "--workers", "3", "--out", tmp_path / "run"]  # fmt: skip
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
@@ -154,6 +159,18 @@ def test_a_run_says_in_which_line_the_users_rule_failed(tmp_path, where):
     assert len(told) == 1
     assert "The rule mine failed: ZeroDivisionError: division by zero" in told[0]
     assert f"({own}:5)" in told[0]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_debug_shows_the_traceback_of_a_process(tmp_path):
+    own = tmp_path / "mine.py"
+    own.write_text(FAILING)
+    words = [sys.executable, "-m", "garfield", "--debug", "--load", own, *map(str, TINY[:-1]),
+             "--gar", "mine", "--workers", "3", "--out", tmp_path / "run"]  # fmt: skip
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert f'File "{own}", line 5, in mine\n    return 1 / 0' in done.stderr
 
 
 # -- bounds and tables ----------------------------------------------------------------------------

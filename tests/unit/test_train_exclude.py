@@ -13,8 +13,8 @@ from garfield.launch.simulate import simulate
 from tests.command import invoke
 
 TINY = Settings.of(
-    model="digits_mlp", data="digits", workers=7, steps=3, batch=8, evaluate_every=0,
-    byzantine_workers=1, worker_attack="wrong-shape", simulate=True,
+    gar="multi-krum", model="digits_mlp", data="digits", workers=7, steps=3, batch=8,
+    evaluate_every=0, byzantine_workers=1, worker_attack="wrong-shape", simulate=True,
 )  # fmt: skip
 
 

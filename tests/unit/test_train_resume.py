@@ -17,6 +17,7 @@ from garfield.runs.run_directory import RunDirectory
 from tests.command import invoke
 
 TINY = Settings.of(
+    gar="multi-krum",  # the default rule remembers its last aggregate, and begins anew
     model="digits_mlp", data="digits", workers=5, steps=8, batch=8, momentum=0.9,
     byzantine_workers=1, worker_attack="random", evaluate_every=0, simulate=True,
 )  # fmt: skip

@@ -10,6 +10,7 @@ from garfield.apps.settings import Settings, all_settings, from_toml
 from garfield.core.config import as_toml, read_toml
 from garfield.core.errors import ConfigError
 from garfield.data import load
+from garfield.gars import GARS
 from garfield.launch.assemble import evaluation_batches
 from tests.command import invoke
 
@@ -90,6 +91,7 @@ def test_the_file_of_a_run_from_before_there_were_groups_is_read(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text(BEFORE_GROUPS)
     expected = {"app": "draco", "workers": 10, "redundancy": 3, "exclude": ["worker-8"]}
+    expected["gar"] = "multi-krum"  # the default of those days, which nobody had chosen
     assert from_toml(read_toml(path)) == Settings.of(**expected, momentum=0.0, model_gar="median")
     assert from_toml(read_toml(path)).check().own.redundancy == 3
 
@@ -163,8 +165,9 @@ def test_a_file_with_mistakes_is_refused(tmp_path, toml, message):
         (("--worker-attack", "revers"), "Did you mean reverse?"),
         (("--model", "cifarnet"), "cifarnet takes images of 3×32×32"),
         (("--partition", "dirichle"), "Did you mean dirichlet?"),
-        (("--byzantine-workers", "3"), "multi-krum needs n >= 9"),
-        (("--byzantine-workers", "2", "--asynchronous"), "f=2 faults, got n=5"),  # of 7, n - f
+        (("--byzantine-workers", "4"), "centered-clipping needs n >= 9 inputs to tolerate f=4"),
+        (("--byzantine-workers", "3", "--gar", "multi-krum"), "multi-krum needs n >= 9"),
+        (("--byzantine-workers", "3", "--asynchronous"), "f=3 faults, got n=4"),  # of 7, n - f
         (("--gar", "bucketing(s=3)+multi-krum", "--f-workers", "1"), "needs n >= 13"),
         (
             ("--app", "msmw", "--servers", "3", "--f-servers", "1", "--asynchronous"),
@@ -227,6 +230,13 @@ def test_an_evaluation_may_use_a_part_of_the_test_set_the_same_for_every_node():
     assert sum(len(labels) for _, labels in evaluation_batches(data)) == len(data.labels("test"))
 
 
+@pytest.fixture
+def _forgotten_afterwards():
+    yield
+    GARS.remove("rule-of-a-file")  # other tests list all rules
+
+
+@pytest.mark.usefixtures("_forgotten_afterwards")
 def test_a_file_may_name_files_of_its_users(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import garfield\n"

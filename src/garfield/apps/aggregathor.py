@@ -4,7 +4,7 @@ Damaskinos, El Mhamdi, Guerraoui, Guirguis and Rouault, "AggregaThor: Byzantine 
 Learning via Robust Gradient Aggregation", SysML 2019, and their poster of it; Guirguis's
 thesis, 3.6.2 and 3.7.
 
-The loop is SSMW's. The rules are Multi-Krum (n ≥ 2f + 3, of which m rows are
+The loop is SSMW's. The rules are Multi-Krum, its default (n ≥ 2f + 3, of which m rows are
 averaged, 1 ≤ m ≤ n − f − 2) and Bulyan (n ≥ 4f + 3, m ≤ n − 2f − 2); any other
 may be named too, as the authors compare with the median and plain averaging.
 
@@ -32,8 +32,10 @@ too. The paper is short here, and this was assumed:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -72,6 +74,7 @@ class AggregaThor(Application[AggregaThorSettings]):
     """One trusted server, and links of which some may lose parts."""
 
     own = AggregaThorSettings
+    defaults: Mapping[str, Any] = MappingProxyType({"gar": "multi-krum"})
 
     def faulty_workers(self, settings: Settings) -> int:
         return super().faulty_workers(settings) + self.own_of(settings).faulty_links

@@ -236,7 +236,7 @@ class Application(Generic[Own]):
         return parse(AVERAGE if self.averages(settings) else self.rule_name(settings))
 
     def averages(self, settings: Settings) -> bool:
-        """Whether no fault is expected, and the rule would leave workers out all the same."""
+        """Whether no fault is expected, and the rule would be no average all the same."""
         named = parse(self.rule_name(settings))
         return self.tolerated_workers(settings) == 0 and named.averages_without_faults
 
@@ -261,10 +261,10 @@ class Application(Generic[Own]):
     def cautions(self, settings: Settings) -> Iterable[str]:
         """What to know of such a run, and what it cannot bear; a line each."""
         if self.averages(settings):
+            name = self.rule_name(settings)
             yield (
-                f"f = 0: no worker is expected to lie, so gradients are averaged. "
-                f"{self.rule_name(settings)} would leave some out all the same; --f-workers 1 and "
-                "more makes it the rule."
+                f"f = 0: no worker is expected to lie, so gradients are averaged. {name} would "
+                f"{parse(name).anyway} all the same; --f-workers 1 and more makes it the rule."
             )
 
     def check_transport(self, settings: Settings) -> None:

@@ -65,6 +65,10 @@ if TYPE_CHECKING:
     from garfield.apps.settings import Settings
 
 
+_SAID_BY_NOBODY = (Aggregation.gar, "average", "multi-krum")
+"""Rules that stand in settings of which nobody has chosen one; the last was the default before."""
+
+
 def kind_of(code: Code) -> str:
     """The kind of vectors that its rows are asked for as."""
     return (CODED if np.dtype(code.dtype) == CODED.dtype else GRADIENT).name
@@ -177,7 +181,7 @@ class Draco(Application[DracoSettings]):
     def check(self, settings: Settings) -> None:
         if settings.nodes.servers != 1:
             raise ConfigError(f"draco has one server, got {settings.nodes.servers}.")
-        if settings.aggregation.gar not in (Aggregation.gar, "average"):
+        if settings.aggregation.gar not in _SAID_BY_NOBODY:
             raise ConfigError(
                 f"draco joins gradients by {self.rule_name(settings)}: leave "
                 f"--gar {settings.aggregation.gar} out."

@@ -101,7 +101,7 @@ class Faults:
 class Aggregation:
     """How vectors are joined."""
 
-    gar: str = "multi-krum"
+    gar: str = "centered-clipping"
     """The rule that joins gradients, such as median or nnm+trimmed-mean."""
     model_gar: str = "trimmed-mean"
     """The rule that joins the models of several servers; only the trimmed mean keeps them together

@@ -60,7 +60,7 @@ class GuanYu(SeveralServers[GuanYuSettings]):
 
     own = GuanYuSettings
     defaults: Mapping[str, Any] = MappingProxyType(
-        {"asynchronous": True, "learning_rate_decay": DECAY}
+        {"gar": "multi-krum", "asynchronous": True, "learning_rate_decay": DECAY}
     )
 
     def numbers(self, settings: Settings) -> Numbers:

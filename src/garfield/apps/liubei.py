@@ -22,7 +22,8 @@ time-out until patience with it ends; n_ps ≥ 3 f_ps + 1 (the authors run 4 ser
 the order in which a worker asks servers is drawn from (seed, name, step); servers may drift for
 T steps only if all steps are plain SGD, so momentum and weight decay are refused; T comes from
 the smoothness of the model at its start (garfield.filters.smoothness), the same at every node,
-or from gather_every. Any rule may join gradients; the models filter's constant is that of MDA.
+or from gather_every. Any rule may join gradients, by default Multi-Krum: the library's own default
+rests on momentum. The models filter's constant is that of MDA.
 
 El Mhamdi, Guerraoui, Guirguis: "Fast Machine Learning with Byzantine Workers and Servers", 2019.
 """
@@ -228,7 +229,7 @@ class LiuBei(SeveralServers[LiuBeiSettings]):
     """Servers that gather every few steps, and workers that test the models in between."""
 
     own = LiuBeiSettings
-    defaults: Mapping[str, Any] = MappingProxyType({"momentum": 0.0})
+    defaults: Mapping[str, Any] = MappingProxyType({"gar": "multi-krum", "momentum": 0.0})
 
     def check(self, settings: Settings) -> None:
         every, numbers = self.own_of(settings).gather_every, settings.numbers

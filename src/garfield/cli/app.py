@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.help import DefaultFormatter
 
-from garfield.cli.exit_codes import DONE, INTERRUPTED, REFUSED
+from garfield.cli.exit_codes import DONE, FAILED, INTERRUPTED, REFUSED
 from garfield.cli.help_columns import columns
 from garfield.cli.shared import print_error
 from garfield.core.errors import ConfigError, GarfieldError, UnknownName
 
 _OPTIONS = Group("Options", sort_key=-1)
+_log = logging.getLogger(__name__)
 
 
 class Command(NamedTuple):
@@ -84,33 +88,59 @@ COMMANDS = {
 def run(words: Sequence[str]) -> int:
     """Do what the words of a command line say; its exit code. Errors are one line on stderr."""
     try:
-        rest = _load_files(list(words))
-        wanted = rest[0] if rest else ""
-        if wanted and not wanted.startswith("-") and wanted not in COMMANDS:
-            raise UnknownName("a command", wanted, COMMANDS)
-        code = _command_line(wanted)(rest)
+        code = _run(list(words))
+        sys.stdout.flush()  # whoever reads may be gone, which is told here rather than at exit
         return DONE if code is None else int(code)
     except CycloptsError as error:
         print_error(str(error))
         return REFUSED
     except GarfieldError as error:
+        _log.debug("Where it went wrong:", exc_info=True)
         print_error(str(error))
         return error.exit_code
     except KeyboardInterrupt:
         print_error("Interrupted.")
         return INTERRUPTED
+    except BrokenPipeError:  # as in `garfield rules | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        from garfield.core.blame import unforeseen
+
+        _log.debug("Where it went wrong:", exc_info=True)
+        print_error(unforeseen(error))
+        return FAILED
 
 
-def _load_files(words: list[str]) -> list[str]:
-    """Import the files named by --load before the command; the words that follow them."""
-    while words and words[0].partition("=")[0] == "--load":
-        _, given, path = words.pop(0).partition("=")
+def _run(words: list[str]) -> Any:
+    """Take the global options, then call the command; what it returns."""
+    rest = _global_options(words)
+    wanted = rest[0] if rest else ""
+    if wanted and not wanted.startswith("-") and wanted not in COMMANDS:
+        raise UnknownName("a command", wanted, COMMANDS)
+    return _command_line(wanted)(rest)
+
+
+def _global_options(words: list[str]) -> list[str]:
+    """Heed --debug, and import the files named by --load; the words that follow them."""
+    while words and words[0].partition("=")[0] in ("--load", "--debug"):
+        option, given, path = words.pop(0).partition("=")
+        if option == "--debug":
+            _show_tracebacks()
+            continue
         if not given and not words:
             raise ConfigError("--load needs a file, as in: garfield --load mine.py train.")
         from garfield.launch.user_files import load
 
         load(Path(path if given else words.pop(0)))
     return words
+
+
+def _show_tracebacks() -> None:
+    """Print what our own loggers are told for those who look for a mistake."""
+    ours = logging.getLogger("garfield")
+    ours.setLevel(logging.DEBUG)
+    ours.addHandler(logging.StreamHandler())
 
 
 def _command_line(wanted: str) -> App:
@@ -142,6 +172,14 @@ def _command_line(wanted: str) -> App:
                 "there are then known by name. May be given several times, before the command.",
             ),
         ] = None,
+        debug: Annotated[
+            bool,
+            Parameter(
+                help="Show the traceback of what fails, of a node's process too. Before the "
+                "command.",
+                show_default=False,
+            ),
+        ] = False,
     ) -> int:
         """Robust distributed learning: training that survives machines that lie, crash or stall."""
         line.help_print([])

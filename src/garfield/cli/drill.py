@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -101,12 +100,7 @@ def run_command(channel: Channel, words: Sequence[str], log: str, tmp: str) -> N
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    try:
-        code = run(list(words))
-    except Exception:
-        traceback.print_exc()  # as an interpreter of its own would
-        code = FAILED
-    raise SystemExit(code)
+    raise SystemExit(run(list(words)))
 
 
 def _wanted(

@@ -22,6 +22,10 @@ _INSTALLED = tuple(
 )  # fmt: skip
 
 
+UNFORESEEN = "Not foreseen:"
+"""Stands in the one line that a command prints of an error which none of ours was made for."""
+
+
 class Signal(Exception):  # noqa: N818 (passed between parts of ours, no error)
     """The root of what our own parts raise for each other: nobody is blamed for it."""
 
@@ -32,6 +36,11 @@ def told(error: BaseException) -> str:
         return str(error)
     text = " ".join(str(error).split())
     return f"{type(error).__name__}{': ' if text else ''}{text}{_place(error)}"
+
+
+def unforeseen(error: Exception) -> str:
+    """An error that should not be, in a line, and how to learn more."""
+    return f"{told(error)}. {UNFORESEEN} garfield --debug and the same words show where it is from."
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from garfield.kernels import Rows
     "aksel",
     needs=lambda f: 2 * f + 1,
     selects=True,
-    leaves_out_anyway=True,
+    anyway="leave some out",
     cost="O(n log² n · d)",
     choose="n is large: cost grows with n, not with n²",
 )

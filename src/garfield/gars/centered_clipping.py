@@ -34,8 +34,9 @@ def _positive_tau(
     limits=_positive_tau,
     selects=True,
     cost="O(n² d)",
-    choose="with worker momentum: last round's aggregate is a good reference",
+    choose="the default: hears all, and its worst case is the best measured",
     remembers="last aggregate",
+    anyway="clip some",
 )
 def centered_clipping(
     rows: Rows,

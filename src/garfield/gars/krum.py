@@ -41,7 +41,7 @@ def _m_within_bounds(n: int, f: int, m: int | None = None) -> None:
     needs=lambda f: 2 * f + 3,
     variance_ratio=variance_ratio,
     selects=True,
-    leaves_out_anyway=True,
+    anyway="leave some out",
     cost="O(n² d)",
     choose="one row must be picked, not an average: to select for Bulyan, or to name a culprit",
 )
@@ -55,9 +55,9 @@ def krum(rows: Rows, *, f: int) -> Choice:
     limits=_m_within_bounds,
     variance_ratio=variance_ratio,
     selects=True,
-    leaves_out_anyway=True,
+    anyway="leave some out",
     cost="O(n² d)",
-    choose="the default: nearly the speed of averaging to converge, while honest rows agree",
+    choose="honest rows agree: nearly the speed of averaging to converge, and names who is off",
 )
 def multi_krum(rows: Rows, *, f: int, m: int | None = None) -> Choice:
     return _best(rows, f, max(1, rows.n - f - 2) if m is None else m)

@@ -55,8 +55,9 @@ class Rule:
     """When to choose it, in a few words."""
     remembers: Memory | None = None
     """What an aggregator gives it as `reference`, from its last round or from its node."""
-    leaves_out_anyway: bool = False
-    """Leaves some rows out where f = 0 too: a run that expects no faults averages instead."""
+    anyway: str = ""
+    """What it does to rows where f = 0 too, as in "leave some out": a run that expects no faults
+    averages instead."""
     stages: tuple[Stage, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict)
 
@@ -90,7 +91,7 @@ class Rule:
     @property
     def averages_without_faults(self) -> bool:
         """Whether a run that is told f = 0 takes the average instead: unless its user set an m."""
-        return self.leaves_out_anyway and not self.params
+        return bool(self.anyway) and not self.params
 
     def seeded(self, seed: int) -> Rule:
         """The same rule; whatever in it draws at random, does so from this seed."""
@@ -313,7 +314,7 @@ def gar(
     cost: str = "?",
     choose: str = "",
     remembers: Memory | None = None,
-    leaves_out_anyway: bool = False,
+    anyway: str = "",
 ) -> Callable[[Callable[..., Vector | Choice]], Rule]:
     """Register a function ``(rows, *, f, ...) -> vector`` as a rule.
 
@@ -331,7 +332,7 @@ def gar(
             raise ConfigError(f"{name} remembers its {remembers}: it must take a `reference`.")
         rule = Rule(
             name, function, needs, limits, variance_ratio, robust, selects, masks, translates,
-            scales, cost, choose, remembers, leaves_out_anyway,
+            scales, cost, choose, remembers, anyway,
         )  # fmt: skip
         return GARS.add(name, rule)
 

@@ -7,6 +7,7 @@ up however the run ends: done, failed, or interrupted.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from garfield.report.summary import summarise, versions
 from garfield.runs.interrupts import Interrupts
 from garfield.runs.process import keep_heap, use_threads
 from garfield.runs.run_directory import RunDirectory
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,7 @@ def _recorded(
                 interrupted = True
                 display.say("Interrupted: nodes have ended.")
             except (GarfieldError, OSError) as error:  # of the system: a full disk, say
+                _log.debug("Where it went wrong:", exc_info=True)
                 failure = str(error)
     return failure, interrupted
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import multiprocessing
 import os
 import signal
@@ -37,6 +38,7 @@ from garfield.runs.outgoing import Outgoing
 from garfield.runs.scratch import scratch_directory
 from garfield.runs.supervised import ALIVE, PROBE, Target, run_attached
 
+_log = logging.getLogger(__name__)
 STOP_S = 5.0
 _TRY_AGAIN_S = 0.05  # to send to a process that does not read
 _FIRST = "garfield.runs.forkserver_lifeline"  # so that the forkserver ends with the supervisor
@@ -357,6 +359,7 @@ class Supervisor:
         child.reported = True
         if event["event"] == "failed":
             child.failure = child.failure or event["error"]
+            _log.debug("%s failed:\n%s", name, event.get("trace", ""))
         self._unheard.append((name, event))
 
     def _note_end(self, name: str, child: _Child) -> Event:

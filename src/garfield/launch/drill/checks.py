@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from garfield.apps.settings import Settings
+from garfield.core.blame import UNFORESEEN
 from garfield.core.errors import ConfigError
 from garfield.runs.checkpoints import Checkpoints, read_checkpoint
 
@@ -42,7 +43,7 @@ class Broken(Enum):
     FRAMED = "framed"
     """An honest node is said to have lied."""
     MESSAGE = "message"
-    """A failure is told by a traceback, or not at all."""
+    """A failure is told by a traceback, as not foreseen, or not at all."""
 
 
 @dataclass(frozen=True)
@@ -140,12 +141,16 @@ def framed(accused: Mapping[str, Iterable[str]], liars: Iterable[str]) -> list[V
 
 
 def messages(logs: Mapping[str, str]) -> list[Violation]:
-    """Nobody was shown a traceback."""
-    return [
-        Violation(Broken.MESSAGE, f"{name} printed a traceback: {_error_line(text)}")
-        for name, text in sorted(logs.items())
-        if "Traceback (most recent call last)" in text
-    ]
+    """Nobody was shown a traceback, and every failure was one that we had thought of."""
+    found = []
+    for name, text in sorted(logs.items()):
+        if "Traceback (most recent call last)" in text:
+            what = f"{name} printed a traceback: {_error_line(text)}"
+            found.append(Violation(Broken.MESSAGE, what))
+        for line in text.splitlines():
+            if UNFORESEEN in line:
+                found.append(Violation(Broken.MESSAGE, f"{name} said: {line}"))
+    return found
 
 
 def _error_line(text: str) -> str:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from garfield.apps.settings import Settings
 from garfield.core.config import as_toml
@@ -27,6 +28,7 @@ from garfield.launch.drill.rehearsal import ENDLESS, STEPS_MORE
 from garfield.launch.drill.schedule import LAUNCHER, Fault, FaultKind
 from garfield.launch.drill.watch import Watch, descriptors, session, until
 from garfield.runs.process import die_with_parent
+from garfield.runs.scratch import short_place
 
 _GONE_S = 20.0
 """How long the nodes of a launcher that has ended may be there."""
@@ -54,8 +56,10 @@ class LauncherStage:
         self._renew()
 
     def __enter__(self) -> LauncherStage:
-        self._tmp = self._directory / "tmp"
-        self._tmp.mkdir(parents=True)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        place = short_place(room=len("/drill-12345678"))  # the run's sockets stand in it
+        temporary = TemporaryDirectory(prefix="drill-", dir=place, ignore_cleanup_errors=True)
+        self._tmp = Path(self._open.enter_context(temporary))
         self._logs = self._open.enter_context(Logs(self._directory, [LAUNCHER]))
         return self
 

@@ -149,10 +149,11 @@ class NodeStage:
         self._wires.set(self._wires.to(fault.node), Passage.OPEN)
         found += checks.checkpoints([self._checkpoints(fault.node)])
         saved = self._newest(fault.node)
+        resumed = self._look().resumed[fault.node]
+        before = len(resumed)  # what it told until it ended, and only now is read, is no sign of it
         self._start(fault.node)
-        started = self.watch.told[fault.node]
-        if fault.node in self._servers:
-            until(lambda: self._look().told[fault.node] > started, self._patience_s)
+        if fault.node in self._servers and saved:
+            until(lambda: self._look() and len(resumed) > before, self._patience_s)
             found += self._not_resumed(fault.node, saved)
         return found
 
