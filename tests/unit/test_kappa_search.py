@@ -6,7 +6,7 @@ written down, so that each of them does what its description says, to the digit.
 
 import inspect
 import math
-from itertools import islice, product
+from itertools import islice, permutations, product
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ import garfield
 from garfield import GARS
 from garfield.attacks import ATTACKS, attack
 from garfield.gars import gar, parse
+from garfield.gars.robustness import proven_kappa, starts, subsets, worst_kappa
 from garfield.gars.robustness import search as searching
-from garfield.gars.robustness import starts, subsets, worst_kappa
 from garfield.gars.robustness.mutations import changed
 from garfield.gars.robustness.search import _better, _climb, _Found, _judge_starts, _Search
 from garfield.gars.robustness.starts import FAMILIES, Start, attacked, two_points, varied
@@ -500,5 +500,39 @@ def test_what_is_rounding_is_told_by_the_answer_and_by_the_rows():
     assert subsets.ratio_of(near, np.array([1.0]), np.arange(2)) == 0.0
     assert subsets.ratio_of(far, np.array([1.0]), np.arange(2)) == pytest.approx(1.0)
     for unit in (1e-6, 1e6):  # the answer's own length, where the rows are close to it
-        assert subsets.worst_set(unit * near, unit * np.array([1.0]), 0)[0] == 0.0
-        assert subsets.worst_set(unit * far, unit * np.array([1.0]), 0)[0] == pytest.approx(1.0)
+        answer = unit * np.array([1.0])
+        assert subsets.worst_set(unit * near, answer, 0)[0] == 0.0
+        assert subsets.worst_set(unit * far, answer, 0)[0] == pytest.approx(1.0)
+        assert subsets.ratio_of(unit * near, answer, np.arange(2)) == 0.0
+        assert subsets.ratio_of(unit * far, answer, np.arange(2)) == pytest.approx(1.0)
+    wide = np.array([[-2.0], [1.0], [1.0]])  # the rows', where the answer is short
+    assert subsets.worst_set(wide, np.array([1.5e-10]), 0)[0] == 0.0
+    assert subsets.worst_set(wide, np.array([2.5e-10]), 0)[0] > 0.0
+    assert subsets.ratio_of(wide, np.array([1.5e-10]), np.arange(3)) == 0.0
+
+
+def test_a_row_far_out_hides_nothing_wherever_it_stands():
+    for order in permutations([1.0, 1.1, 1.2, 1e80]):
+        ratio, honest = subsets.worst_set(np.array(order)[:, None], np.array([0.0]), 1)
+        assert ratio == pytest.approx(1.1**2 / (0.02 / 3))
+        assert len(honest) == 3
+
+
+# -- theory ---------------------------------------------------------------------------------------
+
+
+def test_an_average_without_liars_is_the_honest_mean():
+    assert proven_kappa(GARS["average"], 5, 0).kappa == 0.0
+    assert proven_kappa(GARS["average"], 5, 1).kappa == math.inf
+
+
+def test_nothing_is_proven_of_rows_that_are_too_few():
+    with pytest.raises(garfield.BoundError, match="krum needs n >= 9"):
+        proven_kappa(GARS["krum"], 8, 3)
+    assert proven_kappa(GARS["median"], 5, 2).kappa == 36.0  # as few as it takes
+
+
+def test_a_bound_names_the_papers_of_all_its_stages():
+    both = proven_kappa(parse("arc+median"), 17, 3).source
+    assert "AISTATS 2023" in both
+    assert "ICLR 2025" in both
