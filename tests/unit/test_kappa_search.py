@@ -342,6 +342,18 @@ def test_time_ends_each_part_of_a_search_at_once(registered, monkeypatch):
         assert found.calls >= min(seconds - 3, 100)
 
 
+def test_time_that_is_just_up_is_up(monkeypatch):
+    now = [0.0]
+
+    def one_start(search, rng, late):
+        search.judge(next(two_points(5, 1)))
+        now[0] = 5.0
+
+    monkeypatch.setattr(searching, "_judge_starts", one_start)
+    found = worst_kappa("median", n=5, f=1, budget=9, seconds=5.0, clock=lambda: now[0])
+    assert found.calls == 1
+
+
 @pytest.mark.parametrize("wrong", [{"budget": 0}, {"seconds": 0.0}, {"seconds": math.nan}])
 def test_a_search_that_cannot_begin_is_refused(wrong):
     with pytest.raises(garfield.ConfigError, match="at least 1 and some seconds"):
