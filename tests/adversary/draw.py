@@ -89,8 +89,10 @@ def cells() -> list[Cell]:
 
 RULES = (
     "median", "trimmed-mean", "krum", "multi-krum", "bulyan", "mda", "meamed", "geometric-median",
-    "monna", "aksel", "centered-clipping", "caf", "nnm+median",
+    "monna", "aksel", "centered-clipping", "caf", "nnm+median", "dnc", "bucketing+median",
+    "arc+median",
 )  # fmt: skip
+"""All that bear liars, and one behind each pre-aggregation."""
 
 
 def _cell(app: str, gar: str, model_gar: str = "trimmed-mean", **given: Any) -> Cell:

@@ -27,7 +27,8 @@ REACH = {
     "geometric-median": 3.0, "monna": 2.0, "aksel": 3.0, "centered-clipping": 6.0, "caf": 6.0,
     "dnc": 1e9,
 }  # fmt: skip
-"""How many diameters of the honest rows an answer may lie from the nearest of them."""
+"""How many diameters of the honest rows an answer may lie from the nearest of them; 6 for a rule
+behind a pre-aggregation. `dnc` promises nothing there (`garfield/gars/robustness/theory.py`)."""
 
 
 def broken(case: Case) -> list[str]:

@@ -71,6 +71,10 @@ FOUND = {
         "liubei", "mda", "median", n_w=4, n_ps=5, f_ps=1, steps=7, seed=61002, gather_every=6,
         moves=(Move("server-4", "truth", "ahead"),), slow=(Slow(0.9, kinds=("model",)),),
     ),
+    "a model that comes while a worker asks whether its server has gone back is not lost": Case(
+        "ssmw", "monna", n_w=3, steps=5, seed=19,
+        slow=(Slow(0.9, senders=("server-0",), since=4), Slow(0.2, askers=("worker-0",))),
+    ),
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from garfield.nodes.standing import least, went_back_to
-from tests.adversary.case import Case, Crash, Move
+from tests.adversary.case import Case, Crash, Move, Slow
 from tests.adversary.invariants import broken
 from tests.adversary.world import play
 
@@ -48,6 +48,23 @@ def test_all_servers_go_on_from_their_checkpoints_and_the_run_ends() -> None:
     case = Case("msmw", "median", "trimmed-mean", n_w=4, n_ps=5, f_ps=1, steps=9)
     crash = Crash("server-0", 7, 0.5, saved=4, all_servers=True)
     case = replace(case, crash=crash, moves=(Move("server-4", "constant", "now"),))
+    world, record = play(case)
+    assert record.failures == {}
+    assert set(record.finished) == {"server-0", "server-1", "server-2", "server-3"}
+    honest = [world.workers[name] for name in case.workers if name not in case.liars]
+    assert [worker.went_back for worker in honest] == [[(7, 4)]] * 3
+
+
+@pytest.mark.parametrize("delays", [(0.3, 0.3), (0.3, 0.7), (0.9, 0.05)])
+def test_servers_of_unlike_delays_take_their_workers_back_too(delays: tuple[float, float]) -> None:
+    """What each of them answers comes between two looks, and not between the same two."""
+    case = Case("msmw", "median", "trimmed-mean", n_w=4, n_ps=5, f_ps=1, steps=9, give_up_s=100.0)
+    slow = (
+        Slow(delays[0], senders=("server-0", "server-1"), askers=case.workers),
+        Slow(delays[1], senders=("server-2", "server-3"), askers=case.workers),
+    )
+    crash = Crash("server-0", 7, 0.5, saved=4, all_servers=True)
+    case = replace(case, crash=crash, slow=slow, moves=(Move("server-4", "truth", "never"),))
     world, record = play(case)
     assert record.failures == {}
     assert set(record.finished) == {"server-0", "server-1", "server-2", "server-3"}

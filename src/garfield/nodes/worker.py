@@ -39,7 +39,7 @@ Data = BatchesByStep | Iterable[Batch] | tuple[Any, Any]
 OUTLASTS = 1.5
 """A worker waits for so many times as long as its servers do: while these wait for others, they say
 nothing, and when they give up it is for them to say why."""
-_SHORTEST_S = 1e-3  # to ask once more, and say who was silent
+_SHORTEST_S = 1e-3  # to ask once more, and say who was silent; to ask without waiting
 _BLOCK = 1 << 16  # numbers at a time: what is made of them stays in the cache
 
 
@@ -146,7 +146,8 @@ class Worker(Node):
             else Quorum.of_all(n, self.f_ps, needs=needs)
         )
         deadline = self.clock() + self.waits.give_up_s
-        wait_s = self.waits.timeout_s if self.follows_back else inf
+        wait_s, looks = self.waits.timeout_s if self.follows_back else inf, 0
+        stands: dict[str, int] = {}
         while True:
             try:
                 return self.gather(
@@ -155,11 +156,12 @@ class Worker(Node):
                     timeout_s=max(_SHORTEST_S, deadline - self.clock()),
                 ).rows  # fmt: skip
             except Unheard:
-                is_back = self._follow_back(wait_s)
-                # longer: over a slow network, what comes while it looks would come in vain
-                wait_s = self.waits.timeout_s if is_back else 2 * wait_s
+                looks = 0 if self._follow_back(stands) else looks + 1
+                # soon after the first look, for what it asked then, and ever more rarely after that
+                wait_s = self.waits.timeout_s * (2.0 ** (looks - 2) if looks else 1.0)
             except Behind:
                 deadline = self.clock() + self.waits.give_up_s
+                stands.clear()
                 found = self.newest(
                     self.servers, "model", length=length, beyond=self.step, f=self.f_ps,
                     count=n if needs is None else needs(self.f_ps),
@@ -168,15 +170,24 @@ class Worker(Node):
                     self.step = found.step
                     return found.rows
 
-    def _follow_back(self, timeout_s: float) -> bool:
-        """Go back to where the servers are, if enough of them were started again."""
+    def _follow_back(self, stands: dict[str, int]) -> bool:
+        """Go back to where the servers are, if enough of them were started again.
+
+        Nobody is waited for: a model may be on its way, and must not be late for this. What is
+        not answered at once is there at the next look, if it is of the same step still; `stands`
+        is what servers have said at that step, now and before.
+        """
         n, f, step = len(self.servers), self.f_ps, self.step
+        known, ends = until_known(step, n=n, f=f), self.clock() + _SHORTEST_S
         replies = self.transport.pull(
-            self.servers, Key(STANDING.name, NEWEST), length=len(SAID),
-            until=until_known(step, n=n, f=f), timeout_s=timeout_s,
+            self.servers, Key(STANDING.name, NEWEST, step), length=len(SAID),
+            until=lambda heard: min(known(heard), max(0.0, ends - self.clock())),
+            timeout_s=self.waits.timeout_s,
         )  # fmt: skip
-        back = went_back_to(replies.steps, step, n=n, f=f)
+        stands |= replies.steps
+        back = went_back_to(stands, step, n=n, f=f)
         if back is not None:
+            stands.clear()
             self.went_back.append((step, back))
             self.step = back
             self.outbox.go_back(back)

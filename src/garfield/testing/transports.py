@@ -549,6 +549,20 @@ def who_is_late_is_not_cut_off(cluster: Cluster) -> None:
     expect_row(replies.rows[1], vector(4))
 
 
+def what_came_late_counts_if_it_is_asked_for_again(cluster: Cluster) -> None:
+    """What has come since its pull ended is not sent twice: it counts for one of the same key."""
+    (asker, *_), boxes = cluster.start_all([None, ready(1), None])
+    cluster.pull(asker, NAMES[1:3], first(1))
+    boxes[2].publish(GRADIENT, vector(2))
+    for _ in range(50):  # until it has arrived
+        if cluster.pull(asker, ["worker-0"], first(1), key=Key("model", 0), timeout_s=0.1).late:
+            break
+    boxes[2].publish(GRADIENT, vector(3))  # as nobody honest does: it shows who asks again
+    replies = cluster.pull(asker, NAMES[1:3], first(2))
+    expect_names(replies, "worker-1", "worker-2")
+    expect_row(replies.rows[1], vector(2))
+
+
 def the_newest_comes_with_its_step(cluster: Cluster) -> None:
     """Who asks for the newest is told which step it is of; one that does not say it is silent."""
     newest = Key("model", NEWEST, 5)
@@ -617,6 +631,7 @@ TRANSPORT_CHECKS: tuple[Check[NewNetwork], ...] = tuple(
         a_transport_serves_one_outbox,
         how_long_to_wait_may_be_said_meanwhile,
         who_is_late_is_not_cut_off,
+        what_came_late_counts_if_it_is_asked_for_again,
         the_newest_comes_with_its_step,
         who_is_refused_is_told_so,
         what_is_kept_back_comes_late,

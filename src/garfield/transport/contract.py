@@ -280,7 +280,8 @@ class Transport(Protocol):
         again until then, and so is one that has begun to send and made a pause of `stall_s` (half
         of `timeout_s`, if not said). A request that is still under way at the end goes on, for as
         long as `timeout_s`: what comes of it is too late to count, but its sender is in `late` of
-        the next replies. Asking oneself goes the same way.
+        the next replies, and it counts for the next pull of its kind if that is for the same key.
+        Asking oneself goes the same way.
         """
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ that is on the liars' side, for one.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -205,6 +205,7 @@ class SimulatedTransport:
         self._answerer: Answerer | None = None
         self._closed = False
         self._left_open: dict[tuple[str, str], _LeftOpen] = {}  # by peer and kind
+        self._came_late: dict[tuple[str, str], _LeftOpen] = {}  # until their kind is pulled again
 
     @property
     def address(self) -> str:
@@ -245,29 +246,44 @@ class SimulatedTransport:
         return pull.collector.replies(timeout_s, pull.slow, late=late)
 
     def _still_coming(self, peers: Sequence[str], key: Key) -> dict[str, _OnItsWay]:
-        """What is on its way already, from a pull of the same key that has ended without it."""
+        """What has come, or is on its way, for a pull of the same key that ended without it."""
         found = {}
         for peer in peers:
-            left = self._left_open.get((peer, key.kind))
-            if left is not None and left.key == key and left.on_its_way is not None:
-                found[peer] = left.on_its_way
-                del self._left_open[peer, key.kind]
+            place = peer, key.kind
+            for requests in (self._came_late, self._left_open):
+                left = requests.get(place)
+                if left is not None and left.key == key and left.on_its_way is not None:
+                    found[peer] = left.on_its_way
+                    del requests[place]
+            self._came_late.pop(place, None)  # nobody asks for it any more
         return found
 
     def _late(self) -> frozenset[str]:
         """Who has answered since what was left open."""
         now_s, came = self.simulation.now_s, set()
+        gone = self._sent_meanwhile(peer for peer, _ in self._left_open)
         for (peer, kind), left in list(self._left_open.items()):
-            answer = None if left.on_its_way else self._answer(peer, left.key)
-            if isinstance(answer, Ready) and answer.pace_bps is None:
-                left = replace(left, on_its_way=self._on_its_way(peer, left.key, answer))
-                self._left_open[peer, kind] = left
             arrived = left.on_its_way is not None and left.on_its_way.due_s <= now_s
-            if arrived or isinstance(answer, Gone):
+            if arrived:
+                self._came_late[peer, kind] = left
+            if arrived or peer in gone:
                 came.add(peer)
             if peer in came or now_s >= left.deadline_s:
                 del self._left_open[peer, kind]
         return frozenset(came)
+
+    def _sent_meanwhile(self, peers: Iterable[str]) -> set[str]:
+        """Let these peers answer what was left open; who of them is past it."""
+        asked, gone = set(peers), set()
+        for (peer, kind), left in list(self._left_open.items()):
+            if peer in asked and left.on_its_way is None:
+                answer = self._answer(peer, left.key)
+                if isinstance(answer, Ready) and answer.pace_bps is None:
+                    sent = self._on_its_way(peer, left.key, answer)
+                    self._left_open[peer, kind] = replace(left, on_its_way=sent)
+                elif isinstance(answer, Gone):
+                    gone.add(peer)
+        return gone
 
     def _on_its_way(self, peer: str, key: Key, answer: Ready) -> _OnItsWay:
         delay_s = self.simulation.delay_s(self.name, peer, key) + answer.after_s
@@ -320,6 +336,7 @@ class _SimulatedPull:
             wake_s = min(self.deadline_s, now_s + max(left_s, _SHORTEST_S), due_s)
             # on itself too: that is how closing ends the wait
             changed = self.simulation._wait([*collector.open, me], wake_s)
+            self.transport._sent_meanwhile(changed)
             ask = [peer for peer in changed if peer in collector.open]
 
     def _ask(self, peers: Sequence[str]) -> None:

@@ -67,8 +67,6 @@ def proven_kappa(rule: Rule, n: int, f: int) -> Bound | None:
     """The best upper bound known of a rule's κ, its stages included; None if there is none."""
     rule.check(n, f)
     name = rule.name.split("+")[-1]
-    if n <= 2 * f and rule.robust:
-        return None
     if name not in _RULES or not _HARMLESS.issuperset(rule.params):
         return None
     formula, source = _RULES[name]

@@ -5,7 +5,8 @@ attempt with a reason; a connection that fails or breaks is tried anew, and so i
 peer that has paused for too long. What is late goes on without the pull that began
 it: an honest peer that is only a little late is never cut off again and again, and
 that it has answered is noted. Until then it is asked for nothing else of that kind, unless
-the asker has gone back to an earlier step.
+the asker has gone back to an earlier step. What has come is kept until that kind is pulled
+again: it counts if the same is asked for, and nobody has to send it twice.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ class Asking:
         self._requests: dict[tuple[str, str], _Request] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._late: set[str] = set()
+        self._came_late: dict[tuple[str, str], tuple[Attempt, Received]] = {}
 
     def take_late(self) -> frozenset[str]:
         """Who has answered, since this was asked last, a pull that had ended without it."""
@@ -131,6 +133,7 @@ class Asking:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._came_late.clear()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -149,6 +152,8 @@ class Asking:
             await before.ended.wait()
             if pull.over:
                 return
+        if self._has_come(attempt, pull):
+            return
         request = self._requests[slot] = _Request(attempt, pull, asyncio.current_task())
         try:
             await self._answered(request)
@@ -161,10 +166,27 @@ class Asking:
             if request.pull is not None:
                 request.pull.changed.set()
 
+    def _has_come(self, attempt: Attempt, pull: _Pull) -> bool:
+        """Whether the answer came while nobody pulled; one to something else is let go of."""
+        before, came = self._came_late.pop((attempt.peer, attempt.request.key.kind), (None, None))
+        if before is None or came is None:
+            return False
+        if before.request != attempt.request:
+            before.give_back(came.row)
+            return False
+        self._hand_over(attempt, pull, came)
+        pull.changed.set()
+        return True
+
+    def _hand_over(self, attempt: Attempt, pull: _Pull, came: Received) -> None:
+        if pull.collector.take(attempt.peer, came.row, came.holes, came.step):
+            attempt.buffers.lend(attempt.request.key.kind, attempt.peer, came.row)
+        else:
+            attempt.give_back(came.row)
+
     async def _answered(self, request: _Request) -> None:
         """Wait for the answer, and hand it to whoever still wants it."""
-        attempt = request.attempt
-        peer, kind = attempt.peer, attempt.request.key.kind
+        attempt, peer = request.attempt, request.attempt.peer
         try:
             came = await self._ask(attempt)
         except wire.WireError as problem:
@@ -173,13 +195,12 @@ class Asking:
             return
         if request.pull is None:
             self._late.add(peer)
+            if isinstance(came, Received):
+                self._came_late[peer, attempt.request.key.kind] = attempt, came
         elif isinstance(came, Gone):
             request.pull.collector.take_gone(peer, came.now)
-        elif request.pull.collector.take(peer, came.row, came.holes, came.step):
-            attempt.buffers.lend(kind, peer, came.row)
-            return
-        if isinstance(came, Received):
-            attempt.give_back(came.row)
+        else:
+            self._hand_over(attempt, request.pull, came)
 
 
 # -- one peer ---------------------------------------------------------------------------------
