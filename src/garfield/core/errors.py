@@ -11,7 +11,9 @@ GarfieldError
     ├── DivergedError    the model is no longer finite: training has failed
     ├── DecodingError    more workers lied than a code can undo
     ├── NodeFailed       a process that the run cannot do without did not start, or has ended
-    └── Deadlock         a simulated node waits where nobody can wake it
+    ├── Deadlock         a simulated node waits where nobody can wake it
+    └── SplitError       the store or the servers of a split training cannot go on with it
+        └── RequestRefused   a split server refused a request, or could not answer it
 
 `exit_code` is what a command ends with: 2 where something given to it must change before it
 is worth trying again, 1 for a run that has failed.
@@ -86,3 +88,17 @@ class NodeFailed(RunError):  # noqa: N818
 
 class Deadlock(RunError):  # noqa: N818 (the word for it)
     """A simulated node waits where nobody can wake it."""
+
+
+class SplitError(RunError):
+    """The store or the servers of a split training cannot go on with it."""
+
+
+class RequestRefused(SplitError):  # noqa: N818
+    """A split server refused a request, or could not answer it; `refusal` says why."""
+
+    def __init__(self, message: str, refusal: str = "failed", status: int = 500) -> None:
+        super().__init__(message)
+        self.refusal = refusal
+        self.status = status
+        """The HTTP status that goes with it."""
