@@ -122,10 +122,7 @@ class Model:
             raise Refusal.MALFORMED.error("Give either model, a registered name, or graph.")
         _text("model", self.model, 100)
         _text("graph", self.graph, MAX_REQUEST, printable=False)
-        if self.weights is not None and not _HASH.fullmatch(self.weights):
-            raise Refusal.MALFORMED.error(
-                f"weights must be the 64 hexadecimal digits of a SHA-256, got {shown(self.weights)}"
-            )
+        _hash("weights", self.weights)
 
 
 @dataclass(frozen=True)
@@ -155,10 +152,13 @@ class ExtractRequest:
     """How features travel: float32, or float16."""
     compression: str = "none"
     """How they are packed on the way: none, or zlib."""
+    sha256: str | None = None
+    """What the index says of the whole object; one that hashes to anything else is refused."""
 
     def __post_init__(self) -> None:
         _text("data", self.data, 1024)
         check_name("object_name", self.object_name)
+        _hash("sha256", self.sha256)
         _ = self.prefix  # checks it
         for name, most in (("split", 10_000), ("epoch", 2**31), ("seed", 2**63 - 1)):
             _number(name, getattr(self, name), 0, most)
@@ -225,9 +225,12 @@ class TrainRequest:
     momentum: float = 0.9
     transforms: str = "[]"
     seed: int = 0
+    result: str = ".garfield/trained/model.safetensors"
+    """The object that the trained layers are put into, with the tenant's own rights."""
 
     def __post_init__(self) -> None:
         _text("data", self.data, 1024)
+        check_name("result", self.result)
         if not 1 <= len(self.objects) <= 100_000:
             raise Refusal.MALFORMED.error(f"objects: got {len(self.objects)} names, 1 is least.")
         for name in self.objects:
@@ -533,6 +536,13 @@ def _text(what: str, value: object, most: int, *, printable: bool = True) -> Non
         raise Refusal.MALFORMED.error(f"{what} must be a text of 1..{most} characters.")
     if printable and not value.isprintable():
         raise Refusal.MALFORMED.error(f"{what} must be printable, got {shown(value)}.")
+
+
+def _hash(what: str, value: object) -> None:
+    if value is not None and not (isinstance(value, str) and _HASH.fullmatch(value)):
+        raise Refusal.MALFORMED.error(
+            f"{what} must be the 64 hexadecimal digits of a SHA-256, got {shown(value)}."
+        )
 
 
 def _number(what: str, value: object, least: int, most: int) -> None:

@@ -1,0 +1,194 @@
+"""How much memory a request needs, as the server has measured it: a client may lie.
+
+The first layers run once in a worker, on made-up batches of two sizes, and the peaks are read
+from what also limits the worker. From them comes a line, `split/profile.py`, kept by model,
+weights, split and input shape. On top of it comes what a request reads:
+
+    loading weights     what that took
+    reading the object  the model, the object, and a piece on its way
+    running             the model, the object, images being decoded, and the batch
+
+The largest of the three is what is reserved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from garfield.core.errors import RequestRefused
+from garfield.split.profile import PROFILE_BATCHES, MemoryModel
+from garfield.split.server.extraction_sizes import AT_ONCE, READ, ROWS_BYTES
+from garfield.split.server.messages import Kind
+from garfield.split.server.workers import WorkerLost
+from garfield.split.wire import Model, Refusal, TrainRequest, encode_request, from_body
+
+if TYPE_CHECKING:
+    from garfield.split.server.queue import Grant, RequestQueue
+    from garfield.split.server.weights import WeightsFile
+
+KEPT = 1000  # measurements
+FIRST_GUESS = 192 << 20  # bytes for a first rehearsal, beside three times the weights
+_DECODING = 6  # float32 images in memory for each one being decoded and transformed
+_WIDER = 1.25  # after a request was killed although it had what was predicted
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a model's first layers need, beyond an idle worker."""
+
+    load_bytes: int
+    """The peak while weights are loaded."""
+    line: MemoryModel
+    """The peak while a batch runs, weights included."""
+    input_bytes: int
+    """Of one transformed image."""
+    out_shape: tuple[int, ...]
+    seconds: Mapping[str, float]
+
+    def needs(self, object_bytes: int, b_min: int) -> tuple[int, int]:
+        """(base, per sample) bytes that cover every phase of a request, at b_min and above."""
+        per_sample = math.ceil(self.line.per_sample_bytes)
+        decoding = AT_ONCE * _DECODING * self.input_bytes + (4 << 20)
+        running = self.line.base_bytes + object_bytes + decoding
+        reading = self.line.base_bytes + object_bytes + 2 * READ + (4 << 20)
+        other = max(self.load_bytes, reading if object_bytes > READ else 0)
+        return max(running, other - b_min * per_sample), per_sample
+
+    def widened(self) -> Measured:
+        """For what turned out to need more than was predicted."""
+        line = replace(
+            self.line,
+            base_bytes=math.ceil(self.line.base_bytes * _WIDER) + ROWS_BYTES,
+            per_sample_bytes=math.ceil(self.line.per_sample_bytes * _WIDER),
+        )
+        return replace(self, line=line, load_bytes=math.ceil(self.load_bytes * _WIDER))
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What to measure, and what tells it from others."""
+
+    key: tuple[object, ...]
+    task: Mapping[str, Any]
+    input_shape: tuple[int, ...]
+    first_guess: int
+    """Bytes for a first try; if they are too few, the next has twice as many."""
+
+    @classmethod
+    def of_prefix(
+        cls, model: Model, split: int, input_shape: tuple[int, ...], weights: WeightsFile | None
+    ) -> Rehearsal:
+        """Run the first layers."""
+        graph = hashlib.sha256((model.graph or "").encode()).hexdigest()
+        return cls(
+            ("prefix", model.model or graph, model.weights, split, input_shape),
+            {
+                "work": "rehearse",
+                "model": model.model,
+                "graph": model.graph,
+                "weights": model.weights,
+                "weights_file": weights.path if weights else None,
+                "split": split,
+                "input_shape": input_shape,
+                "batches": PROFILE_BATCHES,
+            },
+            input_shape,
+            FIRST_GUESS + 3 * (weights.size if weights else 0),
+        )
+
+    @classmethod
+    def of_training(
+        cls, request: TrainRequest, input_shape: tuple[int, ...], weights: WeightsFile | None
+    ) -> Rehearsal:
+        """Train all layers for a step."""
+        depends_on = (request.model, request.weights, request.freeze, request.classes)
+        return cls(
+            ("training", *depends_on, input_shape),
+            {
+                "work": "rehearse-training",
+                "request": encode_request(request).decode(),
+                "weights_file": weights.path if weights else None,
+                "input_shape": input_shape,
+                "batches": PROFILE_BATCHES,
+            },
+            input_shape,
+            2 * FIRST_GUESS + 4 * (weights.size if weights else 0),
+        )
+
+
+class MemoryBook:
+    """Measurements by what was measured; each is made once, whoever asks first."""
+
+    def __init__(self, queue: RequestQueue) -> None:
+        self._queue = queue
+        self._known: OrderedDict[object, Measured] = OrderedDict()
+        self._being_made: dict[object, asyncio.Task[Measured]] = {}
+        self.made = 0
+
+    async def of(self, rehearsal: Rehearsal) -> Measured:
+        """What this needs; measured now if it is not known."""
+        key = rehearsal.key
+        if key in self._known:
+            self._known.move_to_end(key)
+            return self._known[key]
+        if key not in self._being_made:
+            making = asyncio.get_running_loop().create_task(self._measured(rehearsal))
+            self._being_made[key] = making
+            making.add_done_callback(lambda _: self._being_made.pop(key, None))
+        # shielded: the others who wait for it lose nothing if this client goes
+        measured = await asyncio.shield(self._being_made[key])
+        self.put(key, self._known.get(key, measured))
+        return measured
+
+    def widen(self, rehearsal: Rehearsal) -> None:
+        """A request was killed although it had what was predicted: predict more from now on."""
+        if rehearsal.key in self._known:
+            self.put(rehearsal.key, self._known[rehearsal.key].widened())
+
+    def put(self, key: object, measured: Measured) -> None:
+        """Keep a measurement, and forget the oldest if there are too many."""
+        self._known[key] = measured
+        while len(self._known) > KEPT:
+            self._known.popitem(last=False)
+
+    async def _measured(self, rehearsal: Rehearsal) -> Measured:
+        guess = rehearsal.first_guess
+        while True:
+            grant = await self._queue.granted(guess, 1, 1)
+            try:
+                return await self._rehearsed(grant, rehearsal)
+            except WorkerLost as lost:
+                if not lost.by_memory:
+                    raise Refusal.FAILED.error("A worker was lost while it measured.") from None
+            except RequestRefused as refused:
+                if refused.refusal != Refusal.OUT_OF_MEMORY.word:
+                    raise
+            finally:
+                self._queue.release(grant)
+            guess *= 2
+
+    async def _rehearsed(self, grant: Grant, rehearsal: Rehearsal) -> Measured:
+        idle, peaks = grant.worker.idle_bytes, []
+        told: Mapping[str, Any] = {}
+        async for message in grant.worker.run(rehearsal.task, grant.most_bytes):
+            if message.kind is Kind.MARK:
+                peaks.append(max(0, await grant.worker.go_on() - idle))
+            elif message.kind is Kind.REFUSED:
+                raise from_body(message.content, Refusal.FAILED.status)
+            else:
+                told = message.told
+        self.made += 1
+        load, *running = peaks
+        return Measured(
+            load_bytes=load,
+            line=MemoryModel.fit([*zip(PROFILE_BATCHES, running, strict=True)]),
+            input_bytes=4 * math.prod(rehearsal.input_shape),
+            out_shape=tuple(told["out_shape"]),
+            seconds=told["seconds"],
+        )
