@@ -187,9 +187,9 @@ def test_a_refusal_that_stays_is_raised_at_once(refusal):
 def test_when_no_server_answers_the_error_names_each_and_what_it_did():
     with server() as (gone, _):
         pass
-    with server(*[refusing(wire.Refusal.BUSY)] * 50) as (busy, _):
-        with pytest.raises(SplitError) as caught:
-            asked([gone, busy], give_up_s=0.3)
+    busy_server = server(*[refusing(wire.Refusal.BUSY)] * 50)
+    with busy_server as (busy, _), pytest.raises(SplitError) as caught:
+        asked([gone, busy], give_up_s=0.3)
     assert gone in str(caught.value)
     assert f"{busy}: busy, with reasons" in str(caught.value)
 
@@ -201,7 +201,7 @@ def test_a_token_is_never_sent_in_the_clear_to_another_machine(url):
 
 
 def test_plain_http_may_be_allowed_and_https_always_is():
-    Servers(["http://10.0.0.1:80"], ServerSettings(plain_http=True)).close()
+    Servers(["http://10.0.0.1:80"], ServerSettings(server_plain_http=True)).close()
     Servers(["https://example.org", "http://[::1]:3", "http://localhost:3"]).close()
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from garfield.core.errors import ConfigError
-from garfield.split.client.sampler import Piece, Place, Sampler
+from garfield.split.client.sampler import Place, Sampler
 
 data_sets = st.lists(st.integers(1, 9), min_size=1, max_size=7).map(tuple)
 
@@ -97,12 +97,6 @@ def test_an_epoch_ends_at_the_start_of_the_next():
     assert (last.batch, last.end) == (2, Place(3))
     *_, last = Sampler((5, 5), 4, drop_last=True).shares(Place(2))
     assert (last.batch, last.end) == (4, Place(3))
-
-
-def test_sample_ids_number_the_data_set_object_by_object():
-    sampler = Sampler((3, 4, 5), 2)
-    assert sampler.sample_ids(Piece(1, (0, 3))) == [3, 6]
-    assert sampler.sample_ids(Piece(2, (4, 0))) == [11, 7]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import accumulate, groupby
+from itertools import groupby
 from operator import attrgetter
 
 import numpy as np
@@ -113,15 +113,6 @@ class Sampler:
     def batches(self) -> int:
         """Batches in an epoch."""
         return -(-self.trained // self.batch)
-
-    @cached_property
-    def first_ids(self) -> tuple[int, ...]:
-        """The number of each object's first sample in the data set: object by object."""
-        return tuple(accumulate(self.counts, initial=0))[:-1]
-
-    def sample_ids(self, piece: Piece) -> list[int]:
-        """The numbers that name a piece's samples in the data set, whatever the order."""
-        return [self.first_ids[piece.object] + index for index in piece.indices]
 
     def shares(self, start: Place) -> Iterator[Share]:
         """What this rank trains on from there to the end of the epoch, batch by batch."""

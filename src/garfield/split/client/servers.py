@@ -8,11 +8,10 @@ server would take back, such as a wrong token or a damaged object, is raised at 
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import urlsplit
@@ -25,6 +24,7 @@ from garfield.core.errors import (
     SplitError,
 )
 from garfield.split import wire
+from garfield.split.stores.settings import is_loopback
 
 if TYPE_CHECKING:
     import httpx
@@ -47,9 +47,12 @@ class ServerSettings:
     """How long a request is tried again, here and there, when no server answers it."""
     ca: str | None = None
     """A file of certificates to believe servers by, instead of the system's."""
-    plain_http: bool = False
-    """Allow http:// to other machines too. Whoever is on the way can then read the data and the
-    token; between machines of one private network only."""
+    server_s3_endpoint: str | None = None
+    """Where servers reach the S3 store, if that is not where we do: signatures hold for one
+    address alone."""
+    server_plain_http: bool = False
+    """Speak http to servers that are not on this machine: data and tokens then travel in the
+    clear. On a network that is yours alone."""
 
 
 class Servers:
@@ -63,7 +66,8 @@ class Servers:
     ) -> None:
         if not urls:
             raise ConfigError("No server is given: name one with --server, or use --baseline.")
-        self.urls = tuple(_checked(url, settings.plain_http) for url in urls)
+        self.urls = tuple(_checked(url, settings.server_plain_http) for url in urls)
+        self.connections = settings.connections
         self._settings, self._clock = settings, clock
         self._client = _client(settings)
         self._turn = 0
@@ -96,6 +100,25 @@ class Servers:
     def post(self, path: str, body: bytes, access: str) -> Mapping[str, Any]:
         """The JSON that a server answers to a request other than an extraction."""
         return self._anywhere(path, lambda url: self._json("POST", url, path, access, body))
+
+    def lines(self, path: str, body: bytes, access: str) -> Iterator[bytes]:
+        """The lines of a long answer, as they come: from one server, and not tried again."""
+        import httpx
+
+        url, left = self._next(), b""
+        try:
+            with self._client.stream(
+                "POST", url + path, content=body, headers={wire.ACCESS_HEADER: access}
+            ) as response:
+                self._check(response)
+                for piece in response.iter_raw():
+                    self._count(received=len(piece))
+                    *whole, left = (left + piece).split(b"\n")
+                    if len(left) > _MOST_JSON:
+                        raise SplitError(f"{url} answered {path} with a line without end.")
+                    yield from whole
+        except httpx.HTTPError as problem:
+            raise SplitError(f"{url} broke off: {type(problem).__name__} {problem}") from None
 
     def probe(self, burst: int, count: int, access: str = "") -> float:
         """Seconds between the first `burst` bytes that a server sends, and `count` more."""
@@ -241,14 +264,6 @@ def _checked(url: str, plain_http: bool) -> str:
     if parts.scheme == "http" and not plain_http and not is_loopback(parts.hostname):
         raise ConfigError(
             f"{url} would show the data and the token to whoever is on the way: use https://, "
-            "or --plain-http between machines of one private network."
+            "or --server-plain-http on a network that is yours alone."
         )
     return url.rstrip("/")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by its name alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
