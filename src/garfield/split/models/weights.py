@@ -107,7 +107,7 @@ def weights_bytes(piece: nn.Module) -> int:
     """How many bytes the file of a piece's weights can have at most."""
     state = piece.state_dict()
     names = sum(len(key.encode()) for key in state)
-    numbers = sum(value.numel() * value.element_size() for value in state.values())
+    numbers: int = sum(value.numel() * value.element_size() for value in state.values())
     return numbers + names + 256 * len(state) + 1024
 
 
