@@ -113,7 +113,7 @@ class PackedObject:
             raise InputError(f"{self.name} holds images 0..{self.count - 1}, asked for {wrong}.")
 
     @classmethod
-    def parse(cls, data: bytes | memoryview, name: str = "object") -> PackedObject:
+    def parse(cls, data: bytes | bytearray | memoryview, name: str = "object") -> PackedObject:
         """Read an object; ObjectDamaged, by its name and with numbers, if anything is amiss."""
         return _parsed(memoryview(data), name)
 

@@ -89,9 +89,13 @@ class Index:
         if raw.get("version") != VERSION:
             version = str(raw.get("version"))[:20]
             raise ObjectDamaged(f"{name} is of version {version}; this library reads {VERSION}.")
-        if raw.get("kind") not in _KINDS:
+        return cls.parsed(raw.get("kind"), raw.get("classes"), raw.get("objects"), name)
+
+    @classmethod
+    def parsed(cls, kind: Any, classes: Any, objects: Any, name: str) -> Index:
+        """An index of values as JSON has them, once they were found sound."""
+        if kind not in _KINDS:
             raise ObjectDamaged(f"{name}: kind must be one of {', '.join(_KINDS)}.")
-        classes, objects = raw.get("classes"), raw.get("objects")
         if (
             not isinstance(classes, list)
             or len(classes) > MAX_CLASSES
@@ -103,7 +107,7 @@ class Index:
         entries = tuple(_entry(each, name, at) for at, each in enumerate(objects))
         if len({entry.name for entry in entries}) < len(entries):
             raise ObjectDamaged(f"{name} names an object twice.")
-        return cls(str(raw["kind"]), tuple(classes), entries)
+        return cls(str(kind), tuple(classes), entries)
 
 
 def read_index(

@@ -28,7 +28,9 @@ class StoredObject(Protocol):
     def images(self, indices: Sequence[int] | None = None) -> Images: ...
 
 
-def open_object(name: str, data: bytes, sha256: str | None = None) -> StoredObject:
+def open_object(
+    name: str, data: bytes | bytearray | memoryview, sha256: str | None = None
+) -> StoredObject:
     """Open a packed object, or a tar shard if its name ends so.
 
     `sha256` is what the index says of the whole object; ObjectDamaged if it is not that.

@@ -84,7 +84,7 @@ class TarShard:
         return decode_image(content, sample.formats, f"{self.name}, {sample.image.name}")
 
     @classmethod
-    def parse(cls, data: bytes | memoryview, name: str = "shard.tar") -> TarShard:
+    def parse(cls, data: bytes | bytearray | memoryview, name: str = "shard.tar") -> TarShard:
         """Find all samples; ObjectDamaged, by its name and with numbers, if that cannot be."""
         view = memoryview(data)
         fields: dict[str, dict[str, Member]] = {}
