@@ -27,8 +27,7 @@ def draw_split(events: Sequence[Event], title: str, directory: Path) -> list[Pat
 
 def learning(history: SplitHistory, title: str) -> Any:
     """Draw the loss of every batch, and the accuracy after each epoch."""
-    figure = matplotlib().figure.Figure(figsize=(10, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = _two_panels()
     steps = [batch["step"] for batch in history.batches]
     left.plot(steps, [batch["loss"] for batch in history.batches], color=LINE, linewidth=1.5)
     left.set_xlabel("iterations", color=INK)
@@ -59,8 +58,7 @@ def learning(history: SplitHistory, title: str) -> Any:
 
 def transfer(history: SplitHistory, title: str) -> Any:
     """Draw, for each epoch, its time and what was received, with the split above."""
-    figure = matplotlib().figure.Figure(figsize=(10, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = _two_panels()
     epochs = history.epochs
     places = [of_one[0]["epoch"] + 1 for of_one in epochs]
     waited = [sum(each["wait_s"] for each in of_one) for of_one in epochs]
@@ -112,3 +110,9 @@ def draw_comparison(runs: Mapping[str, Mapping[str, Any]], title: str, path: Pat
     left.invert_yaxis()
     figure.suptitle(title, fontsize=12, fontweight="bold", color=INK)
     figure.savefig(path, dpi=130)
+
+
+def _two_panels() -> tuple[Any, Any]:
+    figure = matplotlib().figure.Figure(figsize=(10, 4), layout="constrained")
+    figure.get_layout_engine().set(wspace=0.08)
+    return figure, figure.subplots(1, 2)

@@ -12,9 +12,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from garfield.split.stores import Access, Store
 
 _PIECE = 16 << 10  # bytes at a time: at 1 Mbps an eighth of a second
 _BUFFER = 128 << 10  # of a socket; more would hide from the sender that the link is full
@@ -59,6 +62,14 @@ class LimitedLink:
 
         return asyncio.run_coroutine_threadsafe(listen(), self._loop).result(10)
 
+    def carry(self, count: int) -> None:
+        """Wait until so many bytes have come down the link."""
+        asyncio.run_coroutine_threadsafe(self._pass(count, "down"), self._loop).result()
+
+    def cut(self) -> None:
+        """Break every connection, and take no more: as when the other side dies."""
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
+
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
@@ -101,11 +112,7 @@ class LimitedLink:
                     writer.write(piece)
                     await writer.drain()
             finally:
-                if writer.can_write_eof():
-                    with suppress(OSError):
-                        writer.write_eof()  # the other direction may go on
-                if way == "down":
-                    writer.close()
+                writer.close()
 
     async def _pass(self, count: int, way: str) -> None:
         """Wait until so many bytes are through."""
@@ -117,3 +124,39 @@ class LimitedLink:
         begin = max(self._free_at[way], now - _BURST_S)
         self._free_at[way] = begin + 8 * count / self.bps
         await asyncio.sleep(self._free_at[way] - now)
+
+
+class LinkedStore:
+    """A store whose bytes cross a link first: for files, which no network is in front of."""
+
+    def __init__(self, store: Store, link: LimitedLink) -> None:
+        self.url = store.url
+        self._store, self._link = store, link
+
+    def get(self, name: str) -> bytes:
+        self._link.carry(self._store.size(name))
+        return self._store.get(name)
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        self._link.carry(length)
+        return self._store.get_range(name, start, length)
+
+    def put(self, name: str, data: bytes) -> None:
+        self._store.put(name, data)
+
+    def size(self, name: str) -> int:
+        return self._store.size(name)
+
+    def names(self, prefix: str = "") -> list[str]:
+        return self._store.names(prefix)
+
+    def delete(self, name: str) -> None:
+        self._store.delete(name)
+
+    def access(
+        self, names: Sequence[str], *, writes: Sequence[str] = (), endpoint: str | None = None
+    ) -> Access:
+        return self._store.access(names, writes=writes, endpoint=endpoint)
+
+    def close(self) -> None:
+        self._store.close()

@@ -110,7 +110,7 @@ class Trainer:
         count = self._over_ranks(len(labels))
         loss = functional.cross_entropy(scores, labels, reduction="sum") / count
         self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         if distributed.is_initialized():
             for parameter in self.loader.tail.trained.parameters():
                 if parameter.grad is not None:
@@ -185,13 +185,21 @@ class Trainer:
 
 
 def fine_tune(
-    settings: FineTuning, directory: RunDirectory, tell: Sink, *, resume: bool = False
+    settings: FineTuning,
+    directory: RunDirectory,
+    tell: Sink,
+    *,
+    resume: bool = False,
+    opened: Callable[[str], DataSet] | None = None,
 ) -> Trainer:
-    """Train as the settings say, and leave metrics and checkpoints in the directory."""
+    """Train as the settings say, and leave metrics and checkpoints in the directory.
+
+    `opened` opens a data set by its URL, where that takes more than the settings say.
+    """
     with ExitStack() as stack:
         settings = _with_ranks(settings, stack)
         main = settings.loading.rank == 0
-        trainer = _prepared(settings, stack)
+        trainer = _prepared(settings, stack, opened)
         checkpoints = Checkpoints(directory.path / "checkpoints")
         if resume:
             trainer.restore(newest(checkpoints))
@@ -252,16 +260,21 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _prepared(settings: FineTuning, stack: ExitStack) -> Trainer:
+def _prepared(
+    settings: FineTuning, stack: ExitStack, opened: Callable[[str], DataSet] | None
+) -> Trainer:
     """Open the data, load the model, and make the loaders."""
     if not settings.data:
         raise ConfigError("Where are the images? Give --data, as in s3://bucket/prefix.")
-    endpoint = settings.servers.server_s3_endpoint
-    data = DataSet.open(settings.data, settings.store, endpoint)
+
+    def open_data(url: str) -> DataSet:
+        return DataSet.open(url, settings.store, settings.servers.server_s3_endpoint)
+
+    data = (opened or open_data)(settings.data)
     stack.callback(data.close)
     test: DataSet | None = None
     if settings.test_data is not None:
-        test = DataSet.open(settings.test_data, settings.store, endpoint)
+        test = (opened or open_data)(settings.test_data)
         stack.callback(test.close)
     elif settings.holdout:
         data, test = data.held_out(settings.holdout)
