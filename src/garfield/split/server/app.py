@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import anyio
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -28,6 +29,7 @@ from starlette.types import Receive, Scope, Send
 
 from garfield.core.errors import GarfieldError, RequestRefused
 from garfield.core.files import as_json
+from garfield.split.server.http import cut_off
 from garfield.split.server.outlet import PIECE, Outlet
 from garfield.split.server.refusals import as_refusal
 from garfield.split.server.service import SplitService
@@ -141,8 +143,9 @@ class SplitApp:
         if told.isdigit() and int(told) > MAX_REQUEST:
             raise Refusal.TOO_LARGE.error(f"A request of {told} bytes; at most {MAX_REQUEST}.")
         try:
-            return await asyncio.wait_for(_read(http), self.settings.receive_s)
-        except asyncio.TimeoutError:
+            with anyio.fail_after(self.settings.receive_s):
+                return await _read(http)
+        except TimeoutError:
             raise Refusal.SLOW.error(
                 f"The request did not arrive in {self.settings.receive_s:g} s."
             ) from None
@@ -177,7 +180,10 @@ class Streamed(Response):
             await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
                 sending.result()
+        except TimeoutError:
+            cut_off(scope.get("client"))  # it takes nothing
         finally:
+            self._out.abandon()
             self._producer.cancel()  # nothing happens if it is done
             for task in (sending, gone):
                 task.cancel()
@@ -203,11 +209,8 @@ class Streamed(Response):
         await self._timed(send, message)
 
     async def _timed(self, send: Send, message: dict[str, Any]) -> None:
-        """A client that takes nothing for so long is cut off, in the middle of its answer."""
-        try:
-            await asyncio.wait_for(send(message), self._stall_s)
-        except asyncio.TimeoutError:
-            raise ConnectionResetError("the client takes nothing") from None
+        with anyio.fail_after(self._stall_s):
+            await send(message)
 
 
 @asynccontextmanager

@@ -10,10 +10,10 @@ holds no state of a tenant. `split 0` has no layers: the transformed images are 
 
 from __future__ import annotations
 
+import mmap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ def extract(task: Mapping[str, Any], side: WorkerSide) -> Mapping[str, Any]:
     for lo in range(done, len(indices), batch):
         chosen = indices[lo : lo + batch]
         with clock.timing("decode"):
-            images = _transformed(packed, chosen, transforms, request, expected)
+            images = _transformed(packed, chosen, transforms, request, expected, side)
         with clock.timing("forward"), refused_as(Refusal.BAD_MODEL):
             features = run_prefix(prefix, images, request.dtype)
         del images
@@ -107,8 +107,17 @@ def made_prefix(model: Model, split: int, weights_file: str | None) -> torch.nn.
         if model.weights is not None and weights_file is not None:
             from garfield.split.models.weights import load_weights
 
-            load_weights(prefix, Path(weights_file).read_bytes(), model.weights)
+            load_weights(prefix, mapped(weights_file))
     return prefix
+
+
+def mapped(path: str) -> mmap.mmap:
+    """A file as memory that is shared with whoever has it mapped too.
+
+    The server has compared its hash with its name when it was fetched.
+    """
+    with open(path, "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def run_prefix(
@@ -185,11 +194,14 @@ def _transformed(
     transforms: Any,
     request: ExtractRequest,
     shape: tuple[int, ...],
+    side: WorkerSide,
 ) -> torch.Tensor:
     """A batch, decoded and transformed a few images at a time into one tensor."""
     batch = torch.empty(len(indices), *shape, dtype=torch.float32)
     with refused_as(Refusal.BROKEN_OBJECT):
         for lo in range(0, len(indices), AT_ONCE):
+            if side.called_off():
+                raise Refusal.SLOW.error("The client has gone.")
             few = [*indices[lo : lo + AT_ONCE]]
             ids = [request.first_sample_id + index for index in few]
             ready = transforms.apply(packed.images(few), ids, request.seed, request.epoch)

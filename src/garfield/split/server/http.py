@@ -47,6 +47,12 @@ class Server(uvicorn.Server):
         yield
 
 
+def cut_off(client: tuple[str, int] | None) -> None:
+    """End a client's connection at once, with what it has not taken."""
+    if client is not None and (connection := _CONNECTIONS.get((client[0], client[1]))) is not None:
+        connection.transport.abort()
+
+
 class TimedHeads(H11Protocol):
     """A connection that must bring the head of each request in time: who does not is cut off."""
 
@@ -55,6 +61,8 @@ class TimedHeads(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        if self.client is not None:
+            _CONNECTIONS[self.client] = self
         self._wait_for_head(self.receive_s)
 
     def data_received(self, data: bytes) -> None:
@@ -70,6 +78,8 @@ class TimedHeads(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
+        if self.client is not None and _CONNECTIONS.get(self.client) is self:
+            del _CONNECTIONS[self.client]
         super().connection_lost(exc)
 
     def _waits(self) -> bool:
@@ -92,3 +102,7 @@ class TimedHeads(H11Protocol):
 
 def _timed(receive_s: float) -> type[TimedHeads]:
     return type("TimedHeads", (TimedHeads,), {"receive_s": receive_s})
+
+
+_CONNECTIONS: dict[tuple[str, int], TimedHeads] = {}
+"""Those that are open, by the client's address and port."""

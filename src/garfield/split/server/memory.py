@@ -174,11 +174,11 @@ class MemoryBook:
             guess *= 2
 
     async def _rehearsed(self, grant: Grant, rehearsal: Rehearsal) -> Measured:
-        idle, peaks = grant.worker.idle_bytes, []
+        peaks: list[int] = []
         told: Mapping[str, Any] = {}
         async for message in grant.worker.run(rehearsal.task, grant.most_bytes):
             if message.kind is Kind.MARK:
-                peaks.append(max(0, await grant.worker.go_on() - idle))
+                peaks.append(await grant.worker.go_on())
             elif message.kind is Kind.REFUSED:
                 raise from_body(message.content, Refusal.FAILED.status)
             else:

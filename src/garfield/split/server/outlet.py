@@ -9,6 +9,10 @@ from collections.abc import AsyncIterator
 PIECE = 256 << 10  # bytes that are sent at once: what a slow client is timed by
 
 
+class ClientGone(Exception):  # noqa: N818
+    """Nobody takes the bytes any more."""
+
+
 class Outlet:
     """A buffer that holds its producer back when it is full. For one producer and one consumer."""
 
@@ -19,13 +23,16 @@ class Outlet:
         self._ended = False
         self.has_begun = False
         """Something was put: it is too late for another status."""
+        self._abandoned = False
         self._failure: BaseException | None = None
         self._changed = asyncio.Event()
 
     async def put(self, content: bytes) -> None:
-        """Add bytes; waits until there is room, or none are held."""
-        while self._held and self._held + len(content) > self._most:
+        """Add bytes; waits until there is room, or none are held. ClientGone if all is in vain."""
+        while not self._abandoned and self._held and self._held + len(content) > self._most:
             await self._change()
+        if self._abandoned:
+            raise ClientGone
         self.has_begun = True
         self._pieces.append(content)
         self._held += len(content)
@@ -36,6 +43,11 @@ class Outlet:
         if self._ended:
             return
         self._ended, self._failure = True, failure
+        self._changed.set()
+
+    def abandon(self) -> None:
+        """Nothing will be taken any more."""
+        self._abandoned = True
         self._changed.set()
 
     async def started(self) -> None:

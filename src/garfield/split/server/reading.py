@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from garfield.core.errors import ObjectDamaged
 from garfield.split.server.extraction_sizes import READ
@@ -39,8 +40,8 @@ def read_object(store: Store, name: str, size: int) -> bytes | bytearray:
 
 def check_below(served: str, data: str) -> None:
     """Refuse data that is not in what this server serves."""
-    parts = data.split("/")
-    inside = data == served.rstrip("/") or data.startswith(served.rstrip("/") + "/")
-    everything = served.endswith("://") and data.startswith(served)
-    if ".." in parts or "." in parts or "%" in data or not (inside or everything):
+    wanted, root = unquote(data), unquote(served).rstrip("/")
+    inside = wanted == root or wanted.startswith(root + "/")
+    everything = served.endswith("://") and wanted.startswith(served)
+    if {".", ".."} & {*wanted.split("/")} or not (inside or everything):
         raise Refusal.FORBIDDEN.error(f"This server serves {served}, and not {data[:200]}.")

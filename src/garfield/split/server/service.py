@@ -12,16 +12,18 @@ rows is computed by another, with half the batch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import anyio
+
 from garfield.core.errors import GarfieldError, RequestRefused
 from garfield.split.server.memory import MemoryBook, Rehearsal
 from garfield.split.server.messages import Kind
-from garfield.split.server.outlet import Outlet
+from garfield.split.server.outlet import ClientGone, Outlet
 from garfield.split.server.queue import Grant, RequestQueue
 from garfield.split.server.reading import check_below, tenants_store
 from garfield.split.server.refusals import as_refusal
@@ -52,6 +54,8 @@ class Served:
 
     requests: int = 0
     refused: int = 0
+    abandoned: int = 0
+    """Requests whose clients went before the end."""
     retries: int = 0
     samples: int = 0
     sent_bytes: int = 0
@@ -104,7 +108,10 @@ class SplitService:
         except GarfieldError as error:
             self.served.refused += 1
             out.end(as_refusal(error))
+        except ClientGone:
+            self.served.abandoned += 1
         except asyncio.CancelledError:
+            self.served.abandoned += 1
             out.end(Refusal.FAILED.error("The server is being stopped."))
             raise
         except Exception as failure:
@@ -208,13 +215,14 @@ class SplitService:
         self, grant: Grant, task: Mapping[str, Any], progress: Progress, out: Outlet
     ) -> None:
         """Run a granted task, and pass its rows on."""
-        worker, idle = grant.worker, grant.worker.idle_bytes
+        worker = grant.worker
         told = {**task, "batch": grant.batch, "rows_done": progress.rows}
         async with aclosing(worker.run(told, grant.most_bytes)) as answers:
             while True:
                 try:
-                    message = await asyncio.wait_for(anext(answers), self.settings.work_s)
-                except asyncio.TimeoutError:
+                    with anyio.fail_after(self.settings.work_s):
+                        message = await anext(answers)
+                except TimeoutError:
                     raise WorkerLost(
                         f"{worker.name} was silent for {self.settings.work_s:g} s", False
                     ) from None
@@ -224,8 +232,7 @@ class SplitService:
                     break
                 await out.put(message.content)
                 progress.rows += message.rows
-        peak = max(0, worker.memory.peak_bytes - idle)
-        progress.peak_bytes = max(progress.peak_bytes, peak)
+        progress.peak_bytes = max(progress.peak_bytes, worker.grown_bytes)
         for what, seconds in message.told["seconds"].items():
             progress.seconds[what] = progress.seconds.get(what, 0.0) + seconds
 
@@ -264,10 +271,10 @@ class SplitService:
     async def in_thread(self, call: Callable[[], Answer]) -> Answer:
         """A blocking call of a store."""
         loop = asyncio.get_running_loop()
-        waiting: Awaitable[Answer] = loop.run_in_executor(self._threads, call)
         try:
-            return await asyncio.wait_for(waiting, self.settings.store_s)
-        except asyncio.TimeoutError:
+            with anyio.fail_after(self.settings.store_s):
+                return await loop.run_in_executor(self._threads, call)
+        except TimeoutError:
             raise Refusal.STORE.error(
                 f"The store did not answer in {self.settings.store_s:g} s."
             ) from None

@@ -43,6 +43,7 @@ def status_of(service: SplitService) -> Mapping[str, Any]:
         "served": {
             "requests": service.served.requests,
             "refused": service.served.refused,
+            "abandoned": service.served.abandoned,
             "retries": service.served.retries,
             "samples": service.served.samples,
             "read_bytes": service.served.read_bytes,
@@ -53,6 +54,7 @@ def status_of(service: SplitService) -> Mapping[str, Any]:
             "recycled": pool.record.recycled,
             "lost": pool.record.lost,
             "lost_by_memory": pool.record.lost_by_memory,
+            "stopped": pool.record.stopped,
         },
         "measured_models": service.book.made,
         "weights_fetched_bytes": service.weights.fetched_bytes,

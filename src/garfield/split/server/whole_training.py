@@ -15,7 +15,7 @@ from garfield.core.errors import GarfieldError, RequestRefused
 from garfield.core.files import as_json
 from garfield.split.server.extraction_sizes import OBJECTS_HELD
 from garfield.split.server.memory import Rehearsal
-from garfield.split.server.outlet import Outlet
+from garfield.split.server.outlet import ClientGone, Outlet
 from garfield.split.server.reading import check_below
 from garfield.split.server.refusals import as_refusal
 from garfield.split.server.service import Progress, SplitService, input_shape_of
@@ -33,6 +33,9 @@ async def train_whole(
     service.served.requests += 1
     try:
         told = await _trained(service, request, access, out)
+    except ClientGone:
+        service.served.abandoned += 1
+        return
     except GarfieldError as error:
         service.served.refused += 1
         refused = as_refusal(error)

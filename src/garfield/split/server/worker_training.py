@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from torch.nn import functional
 
 from garfield.core.files import as_json
 from garfield.split.client.sampler import Piece, Place, Sampler
-from garfield.split.server.extraction import Clock, refused_as
+from garfield.split.server.extraction import Clock, mapped, refused_as
 from garfield.split.server.extraction_sizes import AT_ONCE, OBJECTS_HELD
 from garfield.split.server.messages import Kind, Message, WorkerSide
 from garfield.split.server.reading import read_object, tenants_store
@@ -99,7 +98,7 @@ def _made(request: TrainRequest, weights_file: str | None) -> tuple[Any, torch.o
     with refused_as(Refusal.BAD_MODEL):
         model = load(request.model, classes=request.classes, seed=request.seed)
         if request.weights is not None and weights_file is not None:
-            load_weights(model.module, Path(weights_file).read_bytes(), request.weights)
+            load_weights(model.module, mapped(weights_file))
         tail = model.tail(0, request.freeze)
     tail.train()
     return tail, torch.optim.SGD(tail.trained.parameters(), request.lr, request.momentum)

@@ -16,9 +16,12 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
+
+import anyio
 
 from garfield.core.errors import NodeFailed, RequestRefused
 from garfield.runs.supervised import Channel
@@ -50,7 +53,7 @@ PRELOADED = (
     "garfield.split.stores",
 )
 START_S = 120.0  # importing torch on a busy machine
-ABORT_S = 10.0  # for a worker to notice that nobody wants its answer
+ABORT_S = 2.0  # for a worker to notice that nobody wants its answer; else it is killed
 SLACK = 8 << 20
 """Bytes beyond what is measured: the kernel counts ahead for each processor, and its own memory
 for sockets; pages of the interpreter that a task is the first to write to become its own."""
@@ -76,13 +79,27 @@ class Worker:
     memory: ProcessMemory
     side: ServerSide
     pid: int
-    idle_bytes: int
-    """What it holds between tasks."""
+    held_bytes: int
+    """What it held when it last had nothing to do."""
     served: int = 0
     busy: bool = False
     """It is somebody's: from a grant until it is released."""
+    held_before: int = 0
+    """What it held when its last task began."""
     lost: bool = False
-    """It has ended, or does not listen: it will be replaced."""
+    """It has ended: it will be replaced."""
+    stuck: bool = False
+    """It did not drop a task that nobody wants any more: it will be replaced."""
+
+    @property
+    def idle_bytes(self) -> int:
+        """What is set aside for it while it merely waits."""
+        return self.held_bytes + SLACK
+
+    @property
+    def grown_bytes(self) -> int:
+        """The peak of its task, beyond what it held before."""
+        return max(0, self.memory.peak_bytes - self.held_before)
 
     async def run(self, task: Mapping[str, Any], most_bytes: int) -> AsyncGenerator[Message, None]:
         """Run a task with so much memory; gives its messages, the last of them its end.
@@ -90,6 +107,7 @@ class Worker:
         WorkerLost if the process ends instead. Whoever stops listening early calls the task off.
         """
         ended = False
+        self.held_before = self.held_bytes
         try:
             self.memory.forget_peak()
             self.memory.limit(most_bytes)
@@ -98,7 +116,7 @@ class Worker:
                 message = await self.side.receive()
                 ended = message.kind in ENDS
                 if ended:
-                    self.idle_bytes = self.memory.used_bytes + SLACK
+                    self.held_bytes = self.memory.used_bytes
                     self.served += 1
                 yield message
         except (OtherSideGone, OSError) as problem:
@@ -109,28 +127,28 @@ class Worker:
                 await self._call_off()
 
     async def go_on(self) -> int:
-        """After a MARK: the peak until there, and a new one from here."""
-        peak = self.memory.peak_bytes
+        """After a MARK: how far it has grown until there; it is measured anew from here."""
+        grown = self.grown_bytes
         self.memory.forget_peak()
         await self.side.send(Message(Kind.GO_ON))
-        return peak
+        return grown
 
     async def _call_off(self) -> None:
         """Make it forget its task; if it does not, it will be replaced."""
-        try:
-            await asyncio.wait_for(self._drain(), ABORT_S)
-        except (OtherSideGone, asyncio.TimeoutError):
-            self.lost = True
-        except asyncio.CancelledError:
-            self.lost = True
-            raise
+        self.stuck = True  # unless it answers
+        with anyio.move_on_after(ABORT_S):
+            try:
+                await self._drain()
+            except OtherSideGone:
+                self.lost = True
+            self.stuck = False
 
     async def _drain(self) -> None:
         await self.side.send(Message(Kind.ABORT))
         while (message := await self.side.receive()).kind not in ENDS:
             if message.kind is Kind.MARK:
                 await self.side.send(Message(Kind.GO_ON))
-        self.idle_bytes = self.memory.used_bytes + SLACK
+        self.held_bytes = self.memory.used_bytes
 
 
 @dataclass
@@ -141,6 +159,8 @@ class PoolRecord:
     recycled: int = 0
     lost: int = 0
     lost_by_memory: int = 0
+    stopped: int = 0
+    """Killed, as they worked on for a client that had gone."""
 
 
 @dataclass
@@ -163,8 +183,7 @@ class WorkerPool:
     _closing: bool = False
 
     async def __aenter__(self) -> WorkerPool:
-        # the supervisor is for one thread alone, and its processes end with that thread
-        self._thread = ThreadPoolExecutor(1, "garfield-split-workers")
+        self._thread = _starting_thread()
         self._supervisor = await self._call(lambda: Supervisor(preload=PRELOADED))
         try:
             for name, budget in self.budgets.items():
@@ -184,15 +203,14 @@ class WorkerPool:
         await self._call(self._supervisor.stop)
         for worker in self.all:
             worker.side.close()
-            worker.memory.close()
+            await self._call(worker.memory.close)
         self.all.clear()
         for device in self.devices.values():
-            device.close()
-        self._thread.shutdown()
+            await self._call(device.close)
 
     def free(self, device: str) -> list[Worker]:
         """Workers of a device that wait for a task, the least used first."""
-        found = [w for w in self.all if w.device == device and not w.busy and not w.lost]
+        found = [w for w in self.all if w.device == device and not (w.busy or w.lost or w.stuck)]
         return sorted(found, key=lambda worker: worker.served)
 
     def idle_bytes(self, device: str) -> int:
@@ -206,7 +224,7 @@ class WorkerPool:
         worker.busy = False
         if self._closing:
             return
-        if worker.lost or worker.served >= self.recycle_after:
+        if worker.lost or worker.stuck or worker.served >= self.recycle_after:
             self._replace(worker)
         self.changed()
 
@@ -214,6 +232,8 @@ class WorkerPool:
         if worker.lost:
             self.record.lost += 1
             self.record.lost_by_memory += worker.memory.kills > 0
+        elif worker.stuck:
+            self.record.stopped += 1
         else:
             self.record.recycled += 1
         self.all.remove(worker)
@@ -226,13 +246,13 @@ class WorkerPool:
         old.side.close()
         await self._call(lambda: self._supervisor.kill(old.name, "it is replaced"))
         await self._call(lambda: self._supervisor.events(0))
-        old.memory.close()
+        await self._call(old.memory.close)
         slot = int(old.name.rpartition("-")[2])
         for pause_s in (0.0, 0.1, 1.0, 5.0, 15.0, 60.0):
             await asyncio.sleep(pause_s)
             try:
                 await self._start(old.device, slot)
-            except (NodeFailed, OSError, OtherSideGone, asyncio.TimeoutError):
+            except (NodeFailed, OSError, OtherSideGone, TimeoutError):
                 continue
             self.changed()
             return
@@ -252,20 +272,27 @@ class WorkerPool:
             pid = self._supervisor.pids[name]
             memory.take_in(pid)
             await side.send(Message(Kind.READY))
-            first = await asyncio.wait_for(side.receive(), START_S)
+            with anyio.fail_after(START_S):
+                first = await side.receive()
             if first.kind is not Kind.READY:
                 raise OtherSideGone(first.content.decode(errors="replace"))
         except BaseException:
             side.close()
             await self._call(lambda: self._supervisor.kill(name, "it did not start"))
-            memory.close()
+            await self._call(memory.close)
             raise
-        idle = memory.used_bytes + SLACK
-        self.all.append(Worker(name, device, memory, side, pid, idle))
+        self.all.append(Worker(name, device, memory, side, pid, memory.used_bytes))
         self.record.started += 1
 
     async def _call(self, function: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+
+@cache
+def _starting_thread() -> ThreadPoolExecutor:
+    """The one thread of this process that starts workers, of whatever pool, and never ends:
+    a supervisor is for one thread, and the kernel ends processes with the thread they are of."""
+    return ThreadPoolExecutor(1, "garfield-split-workers")
 
 
 def worker_main(channel: Channel, connection: Connection, threads: int) -> None:
