@@ -35,11 +35,12 @@ def _put(
 
     A put that was interrupted goes on where it was.
     """
-    from garfield.core.config import made
+    from garfield.core.config import check_numbers, made
     from garfield.report.split_summary import size
     from garfield.split.putting import PutSettings, put
 
     settings = made(PutSettings, given)
+    check_numbers(settings)
     with progress() as bar:
         task = bar.add_task("packing", total=None)
         summary = put(

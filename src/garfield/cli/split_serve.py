@@ -32,7 +32,7 @@ def _serve(
     It holds no state: start several, and name all of them to clients. Every read of the store
     is made with the asking tenant's own token. Ctrl-C or SIGTERM ends it.
     """
-    from garfield.core.config import made
+    from garfield.core.config import check_numbers, made
     from garfield.split.server.serving import serve
     from garfield.split.server.settings import ServeSettings
 
@@ -42,7 +42,9 @@ def _serve(
         elif event["event"] == "listening":
             print_line(f"Listening at {event['url']}, memory held by {event['limited_by']}.")
 
-    serve(made(ServeSettings, given), tell)
+    settings = made(ServeSettings, given)
+    check_numbers(settings)
+    serve(settings, tell)
     return None
 
 

@@ -22,6 +22,7 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from garfield.core.bounds import Seed, Within
+from garfield.core.config import check_numbers
 from garfield.core.errors import ConfigError, GarfieldError, NodeFailed
 from garfield.core.events import Sink
 from garfield.report.split_summary import split_summary
@@ -58,6 +59,7 @@ class DemoSettings:
     """Fixes all randomness."""
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         parse_bandwidth(self.link)
         if self.store not in ("auto", "swift", "files"):
             raise ConfigError(f"store must be auto, swift or files, got {self.store!r}.")

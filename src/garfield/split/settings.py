@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from garfield.core.bounds import Seed, Within
-from garfield.core.config import NOT_A_SETTING, values_of
+from garfield.core.config import NOT_A_SETTING, check_numbers, values_of
 from garfield.core.errors import ConfigError
 from garfield.split.client.servers import ServerSettings
 from garfield.split.stores import StoreSettings
@@ -44,6 +44,9 @@ class Loading:
     rank: int = field(default=0, metadata=NOT_A_SETTING)
     ranks: int = field(default=1, metadata=NOT_A_SETTING)
     """Processes that share the batches of one training."""
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class FineTuning:
     store: StoreSettings = field(default_factory=StoreSettings)
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         if self.optimizer not in ("sgd", "adam"):
             raise ConfigError(f"optimizer must be sgd or adam, got {self.optimizer!r}.")
         if self.test_data is not None and self.holdout:
