@@ -112,6 +112,15 @@ def test_the_sizes_of_alexnet_are_those_that_the_thesis_transfers():
     assert sizes[5].bytes < 3 * 224 * 224 < sizes[2].bytes  # the first smaller than uint8 pixels
 
 
+def test_sizes_are_those_that_the_planner_is_tested_with():
+    alexnet = [774_400] * 2 + [186_624] + [559_872] * 2 + [129_792] + [259_584] * 2
+    alexnet += [173_056] * 4 + [36_864] * 4 + [16_384] * 5 + [4_000]
+    assert [size.bytes for size in load("alexnet").sizes()] == alexnet
+    resnet18 = [3_211_264] * 3 + [802_816] * 3 + [401_408] * 2 + [200_704] * 2
+    resnet18 += [100_352] * 2 + [2_048, 4_000]
+    assert [size.bytes for size in load("resnet18").sizes()] == resnet18
+
+
 @pytest.mark.parametrize(
     ("name", "cut_behind", "ratio"),
     [
