@@ -34,6 +34,7 @@ from garfield.runs.checkpoints import Checkpoint, Checkpoints, read_checkpoint
 from garfield.runs.run_directory import RunDirectory
 from garfield.split.client.data_set import DataSet
 from garfield.split.client.loader import SplitLoader
+from garfield.split.client.planning import told
 from garfield.split.client.servers import Servers
 from garfield.split.models import PRETRAINED, SPLIT_MODELS, load
 from garfield.split.models.cutting import CutModel
@@ -79,8 +80,10 @@ class Trainer:
         tail, received = self.loader.tail, self.loader.traffic.received_bytes
         tail.train()
         asked = time.monotonic()
-        for features, labels in self.loader:
+        for number, (features, labels) in enumerate(self.loader):
             began = time.monotonic()
+            if number == 0:
+                self.tell(told(self.loader.plans[epoch]) | {"step": self.step, "epoch": epoch})
             loss, right = self._train_on(features, labels)
             ended = time.monotonic()
             now = self.loader.traffic.received_bytes

@@ -87,6 +87,8 @@ class SplitLoader:
         self._cache = FeatureCache(Path(loading.cache)) if loading.cache else None
         self._weights: dict[int, str] = {}
         self._shapes = _shapes(model, self.transforms)
+        self.input_shape = self._shapes[0]
+        """Of one transformed image."""
         self._check()
         first = 0 if loading.baseline else (loading.split or 0)
         self.split = model.checked_split(first, self.freeze)
@@ -238,9 +240,11 @@ class SplitLoader:
         if self.split == 0 or self.servers is None:
             source = StoreSource(self.data, self.transforms, self.loading.seed, self.traffic)
             return source  # what is stored is smaller than what would be kept
+        name, graph = self._named_model()
         asked = wire.ExtractRequest(
             self.data.url, "-", self.split,
-            model=self.model.name,
+            model=name,
+            graph=graph,
             weights=self._put_weights(),
             transforms=self.transforms.to_json(),
             seed=self.loading.seed,
@@ -262,6 +266,14 @@ class SplitLoader:
             "features": self.loading.features,
         }  # fmt: skip
         return CachedSource(source, self.data, self._cache, depends_on, self.traffic)
+
+    def _named_model(self) -> tuple[str | None, str | None]:
+        """How requests say which layers: a name that servers know, or the graph of the prefix."""
+        if self.model.name in SPLIT_MODELS:
+            return self.model.name, None
+        from garfield.split.models.graph import to_json
+
+        return None, to_json(self.model.prefix(self.split))
 
     def _put_weights(self) -> str:
         """The hash of the prefix's weights, which are in the store from now on."""
