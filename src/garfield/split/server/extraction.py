@@ -88,6 +88,44 @@ def rehearse(task: Mapping[str, Any], side: WorkerSide) -> Mapping[str, Any]:
     return {"seconds": clock.seconds, "out_shape": list(out)}
 
 
+def time_layers(task: Mapping[str, Any], side: WorkerSide) -> Mapping[str, Any]:
+    """Seconds per sample of each layer of a registered model, one layer in memory at a time.
+
+    Weights are zeros: how long a layer takes does not depend on them.
+    """
+    from garfield.split.models import SPLIT_MODELS
+    from garfield.split.models.cutting import LayeredModel
+
+    with refused_as(Refusal.BAD_MODEL):
+        known = SPLIT_MODELS[task["model"]]
+        with torch.device("meta"):
+            model = LayeredModel(
+                known.name, known.layers(1), freeze=known.freeze, input_shape=known.image
+            )
+        batch, split = (
+            int(task["batch"]),
+            model.checked_split(int(task["split"]), len(model.layers) - 2),
+        )
+        x = torch.zeros(batch, *task["input_shape"])
+        seconds = []
+        for index in range(split):
+            piece = model.piece(index, index + 1).eval().to_empty(device="cpu")
+            for tensor in piece.state_dict().values():
+                tensor.zero_()
+            times = []
+            for _ in range(2):  # the first also allocates
+                start = time.perf_counter()
+                with torch.inference_mode():
+                    leaving = piece(x)
+                times.append(time.perf_counter() - start)
+            piece.to("meta")
+            x = leaving
+            seconds.append(min(times) / batch)
+            if side.called_off():
+                break
+    return {"names": model.layers[:split], "layer_seconds": seconds, "batch": batch}
+
+
 def made_prefix(model: Model, split: int, weights_file: str | None) -> torch.nn.Module | None:
     """The first layers, with their weights; None if there are none."""
     if split == 0:

@@ -14,6 +14,7 @@ was forked from: torch's libraries are counted once, outside.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import re
 import resource
@@ -30,6 +31,7 @@ MOUNT = Path("/sys/fs/cgroup")
 _PREFIX = "garfield-split-"
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # as malloc.h has them
 _REMOVE_S = 2.0
+_NUMBERS = itertools.count()  # a process may run several servers, each with a device of that name
 
 
 class Source(Enum):
@@ -197,10 +199,12 @@ class LimitedProcess:
 
     def __init__(self) -> None:
         self._pid = 0
+        self._inherited = 0
         self._shared = 0
 
     def take_in(self, pid: int) -> None:
         self._pid = pid
+        self._inherited = _status(pid, "RssAnon")
         self._shared = _status(pid, "RssFile") + _status(pid, "RssShmem")
 
     def limit(self, most_bytes: int) -> None:
@@ -210,11 +214,12 @@ class LimitedProcess:
 
     @property
     def used_bytes(self) -> int:
-        return _status(self._pid, "RssAnon")
+        return max(0, _status(self._pid, "RssAnon") - self._inherited)
 
     @property
     def peak_bytes(self) -> int:
-        return max(self.used_bytes, _status(self._pid, "VmHWM") - self._shared)
+        beyond = _status(self._pid, "VmHWM") - self._shared - self._inherited
+        return max(self.used_bytes, beyond)
 
     def forget_peak(self) -> None:
         with suppress(OSError):
@@ -266,7 +271,7 @@ def device_memory(
         if source is Source.RLIMIT:
             return LimitedProcesses()
         try:
-            directory = own_group(source, mount) / f"{_PREFIX}{os.getpid()}-{name}"
+            directory = own_group(source, mount) / f"{_PREFIX}{os.getpid()}-{next(_NUMBERS)}-{name}"
             group: GroupV1 | GroupV2
             if source is Source.CGROUP_V1:
                 sweep(directory.parent)

@@ -53,9 +53,10 @@ class Measured:
 
     def needs(self, object_bytes: int, b_min: int) -> tuple[int, int]:
         """(base, per sample) bytes that cover every phase of a request, at b_min and above."""
-        per_sample = math.ceil(self.line.per_sample_bytes)
+        per_sample = self.line.per_sample_bytes
         decoding = AT_ONCE * _DECODING * self.input_bytes + (4 << 20)
-        running = self.line.base_bytes + object_bytes + decoding
+        below = max(0, self.line.least_batch - b_min)  # the line begins there
+        running = self.line.base_bytes + below * per_sample + object_bytes + decoding
         reading = self.line.base_bytes + object_bytes + 2 * READ + (4 << 20)
         other = max(self.load_bytes, reading if object_bytes > READ else 0)
         return max(running, other - b_min * per_sample), per_sample
@@ -160,6 +161,8 @@ class MemoryBook:
     async def _measured(self, rehearsal: Rehearsal) -> Measured:
         guess = rehearsal.first_guess
         while True:
+            most = self._queue.largest_bytes - 1
+            guess = min(guess, most)
             grant = await self._queue.granted(guess, 1, 1)
             try:
                 return await self._rehearsed(grant, rehearsal)
@@ -171,6 +174,11 @@ class MemoryBook:
                     raise
             finally:
                 self._queue.release(grant)
+            if guess == most:
+                raise Refusal.OUT_OF_MEMORY.error(
+                    f"These layers do not run in {most >> 20} MiB, which is all that a request "
+                    f"can get here, with batches of {max(PROFILE_BATCHES)} samples."
+                )
             guess *= 2
 
     async def _rehearsed(self, grant: Grant, rehearsal: Rehearsal) -> Measured:

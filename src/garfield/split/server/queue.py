@@ -88,6 +88,11 @@ class RequestQueue:
     def running(self) -> int:
         return sum(map(len, self._running.values()))
 
+    @property
+    def largest_bytes(self) -> int:
+        """The most that a request may ever get."""
+        return max(size - self._pool.idle_bytes(name) for name, size in self._pool.budgets.items())
+
     def reserved_bytes(self, device: str) -> int:
         """What a device's workers may hold by now, idle ones included."""
         granted = sum(grant.reserved_bytes for grant in self._running[device])

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from garfield.split.stores import Store
 
 TRIES = 4
+TIMED_BATCH = 8
 _STORE_THREADS = 16
 Answer = TypeVar("Answer")
 
@@ -94,6 +95,7 @@ class SplitService:
         self.book = MemoryBook(queue)
         self.served = Served()
         self.store_settings = asdict(settings.connection)
+        self._layer_seconds: dict[object, Mapping[str, Any]] = {}
         self._most_object = amount(settings.most_object, "most_object")
         self._threads = ThreadPoolExecutor(_STORE_THREADS, "garfield-split-store")
 
@@ -129,17 +131,44 @@ class SplitService:
             weights = await self.held_weights(stack, store, request)
             if weights is None:  # somebody who may read nothing here is not worked for
                 await self.in_thread(lambda: store.names())
-            measured = await self.book.of(
-                Rehearsal.of_prefix(request.prefix, request.split, request.input_shape, weights)
+            rehearsal = Rehearsal.of_prefix(
+                request.prefix, request.split, request.input_shape, weights
             )
+            measured = await self.book.of(rehearsal)
+            layers = await self._layer_times(rehearsal, request)
         return {
             "base_bytes": measured.line.base_bytes,
             "per_sample_bytes": measured.line.per_sample_bytes,
             "load_bytes": measured.load_bytes,
             "out_shape": measured.out_shape,
             "seconds": measured.seconds,
+            "layers": layers,
             "source": next(iter(self.pool.devices.values())).source.value,
         }
+
+    async def _layer_times(
+        self, rehearsal: Rehearsal, request: ProfileRequest
+    ) -> Mapping[str, Any] | None:
+        """Seconds of each layer of a registered model, timed once; None for the user's own."""
+        if request.model is None or request.split == 0:
+            return None
+        if rehearsal.key not in self._layer_seconds:
+            measured = await self.book.of(rehearsal)
+            base, per_sample = measured.needs(0, TIMED_BATCH)
+            apart = 2 * measured.load_bytes + (64 << 20)  # layers one by one, not in place
+            grant = await self.queue.granted(base + apart, 2 * per_sample, TIMED_BATCH)
+            task = {**rehearsal.task, "work": "time-layers", "batch": grant.batch}
+            try:
+                async with aclosing(grant.worker.run(task, grant.most_bytes)) as answers:
+                    (message,) = [message async for message in answers]
+            except WorkerLost as lost:
+                raise _told(lost, 1) from None
+            finally:
+                self.queue.release(grant)
+            if message.kind is Kind.REFUSED:
+                raise from_body(message.content, Refusal.FAILED.status)
+            self._layer_seconds[rehearsal.key] = message.told
+        return self._layer_seconds[rehearsal.key]
 
     async def _extract(self, request: ExtractRequest, access: str, out: Outlet) -> None:
         check_below(self.settings.store, request.data)

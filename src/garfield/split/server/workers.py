@@ -326,6 +326,7 @@ def _warm(threads: int) -> Mapping[str, Work]:
     return {
         "extract": extraction.extract,
         "rehearse": extraction.rehearse,
+        "time-layers": extraction.time_layers,
         "train": worker_training.train,
         "rehearse-training": worker_training.rehearse_training,
     }
