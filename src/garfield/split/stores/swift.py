@@ -1,9 +1,9 @@
 """OpenStack Swift through python-swiftclient, by password (tempauth, keystone) or by token.
 
 Of the clients measured (benchmarks/split_stores.py) swiftclient is the fastest of Swift's own
-API together with urllib3, on half of httpx's processor time or less. One of its connections serves one thread at
-a time, so connections are lent from a pool that all stores of one account share: opening a
-store for each request costs nothing.
+API together with urllib3, on half of httpx's processor time or less. One of its connections
+serves one thread at a time, so connections are lent from a pool that all stores of one account
+share: opening a store for each request costs nothing.
 """
 
 from __future__ import annotations
