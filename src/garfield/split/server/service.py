@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from garfield.core.errors import GarfieldError, RequestRefused
+from garfield.core.errors import GarfieldError, ObjectMissing, RequestRefused
+from garfield.split.objects import INDEX_NAME
 from garfield.split.server.memory import MemoryBook, Rehearsal
 from garfield.split.server.messages import Kind
 from garfield.split.server.outlet import ClientGone, Outlet
@@ -130,7 +131,8 @@ class SplitService:
             store = await self.in_thread(lambda: self.open(request.data, access))
             weights = await self.held_weights(stack, store, request)
             if weights is None:  # somebody who may read nothing here is not worked for
-                await self.in_thread(lambda: store.names())
+                with suppress(ObjectMissing):
+                    await self.in_thread(lambda: store.size(INDEX_NAME))
             rehearsal = Rehearsal.of_prefix(
                 request.prefix, request.split, request.input_shape, weights
             )

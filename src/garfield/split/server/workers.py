@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from multiprocessing import Pipe
+from multiprocessing import Pipe, forkserver
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -293,6 +293,22 @@ def _starting_thread() -> ThreadPoolExecutor:
     """The one thread of this process that starts workers, of whatever pool, and never ends:
     a supervisor is for one thread, and the kernel ends processes with the thread they are of."""
     return ThreadPoolExecutor(1, "garfield-split-workers")
+
+
+def load_ahead() -> None:
+    """Start the process that workers are forked from, with all that they need loaded.
+
+    A pool does so by itself. Who starts other supervised processes first, as a demo does its
+    store, calls this before: there is one such process, and what it has not loaded when it
+    starts every worker must load by itself.
+    """
+
+    def start() -> None:
+        Supervisor(preload=PRELOADED)
+        with suppress(ConnectionError):
+            forkserver.ensure_running()
+
+    _starting_thread().submit(start).result()
 
 
 def worker_main(channel: Channel, connection: Connection, threads: int) -> None:
