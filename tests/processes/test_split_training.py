@@ -183,6 +183,43 @@ def test_ranks_together_have_the_gradient_of_one(url, server):
     torch.testing.assert_close(total, one[1][0], rtol=1e-4, atol=1e-5)
 
 
+class OwnNetwork(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.norm = torch.nn.BatchNorm2d(8)
+        self.block = torch.nn.Conv2d(8, 8, 3, padding=1)
+        self.head = torch.nn.Linear(8, 10)
+
+    def forward(self, x):
+        x = functional.relu(self.norm(self.stem(x)))
+        x = functional.relu(x + self.block(x))
+        return self.head(x.mean((2, 3)))
+
+
+def test_a_module_of_ones_own_is_split_as_well(url, server):
+    from garfield.split.models.traced import trace
+
+    found = []
+    with talking(server) as servers:
+        for split in (4, 0):
+            torch.manual_seed(5)
+            model = trace(OwnNetwork(), (3, 32, 32))
+            loading = Loading(split=split, transforms=RANDOM, seed=1)
+            loader = SplitLoader(data_of(url), model, servers, batch=10, loading=loading)
+            optimizer = torch.optim.SGD(loader.tail.trained.parameters(), 0.1)
+            losses = []
+            for features, labels in loader:
+                loss = functional.cross_entropy(loader.tail(features), labels)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(float(loss.detach()))
+            found.append(losses)
+        assert loader.traffic.requests == len(loader.data.objects)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+
+
 # -- resuming -----------------------------------------------------------------------------
 
 
@@ -455,9 +492,9 @@ def test_the_split_is_planned_anew_when_the_link_changes(root, url, server):
             for _ in loader:
                 pass
     fast, slow = loader.plans[0], loader.plans[1]
-    assert fast.bandwidth.bps > 20 * slow.bandwidth.bps
-    assert slow.bandwidth.bps == pytest.approx(1e6, rel=0.25)
-    assert slow.split >= fast.split
+    assert fast.bandwidth.bps > 5 * slow.bandwidth.bps
+    assert slow.plan is not fast.plan
+    assert slow.split > fast.split
 
 
 def test_tokens_file_is_for_the_owner_alone(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,10 +79,13 @@ def _train(
     if all_in_store:
         return _all_in_store(settings, as_json)
     directory = RunDirectory(resume or out or default_directory("split"))
-    if resume is None:
+    is_first = os.environ.get("RANK", "0") == "0"  # torchrun sets it; the first one tells
+    if resume is None and is_first:
         directory.check_new()
     interrupted, failure = _run(settings, directory, resume is not None, threads)
-    return _show(directory, interrupted, failure, as_json)
+    if is_first:
+        return _show(directory, interrupted, failure, as_json)
+    return FAILED if failure is not None else INTERRUPTED if interrupted else DONE
 
 
 train = spelt_out(_train)

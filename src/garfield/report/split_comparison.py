@@ -17,7 +17,7 @@ Summaries = Mapping[str, Mapping[str, Any]]
 def comparison_table(runs: Summaries) -> Table:
     """A line per run."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in ("", "split", "time", "received", "per iteration", "right"):
+    for heading in ("", "split", "time", "received", "per iteration", "weights put", "right"):
         table.add_column(heading, justify="left" if heading == "" else "right")
     for name, summary in runs.items():
         table.add_row(
@@ -26,6 +26,7 @@ def comparison_table(runs: Summaries) -> Table:
             f"{summary['time_s']:.1f} s",
             size(summary["received_bytes"]),
             size(summary["bytes_per_iteration"] or 0),
+            size(summary["uploaded_bytes"]) if summary["uploaded_bytes"] else "–",
             f"{100 * summary['accuracy']:.1f} %",
         )
     return table

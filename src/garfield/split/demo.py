@@ -110,7 +110,8 @@ def run_demo(settings: DemoSettings, directory: Path, tell: Sink) -> DemoResult:
         runs = {}
         for number, (name, loading) in enumerate(ways.items()):
             tell({"event": "run", "name": name, "number": number, "of": len(ways)})
-            run = RunDirectory(directory / f"{number}-{name.split(':')[0].replace(', ', '-')}")
+            folder = re.sub(r"[^a-z]+", "-", name.partition(":")[0])
+            run = RunDirectory(directory / f"{number + 1}-{folder}")
             runs[name] = _trained(replace(base, loading=loading), run, world, tell)
     return DemoResult(world.kind, world.note, runs)
 

@@ -77,8 +77,8 @@ class Trainer:
             save(self)
 
     def _one_epoch(self, epoch: int, save: Callable[[Trainer], None]) -> None:
-        tail, received = self.loader.tail, self.loader.traffic.received_bytes
-        tail.train()
+        received = self.loader.traffic.received_bytes
+        self.loader.tail.train()
         asked = time.monotonic()
         for number, (features, labels) in enumerate(self.loader):
             began = time.monotonic()
@@ -87,12 +87,13 @@ class Trainer:
             loss, right = self._train_on(features, labels)
             ended = time.monotonic()
             now = self.loader.traffic.received_bytes
+            samples, right, arrived = _over_ranks(len(labels), right, now - received)
             self.tell(
                 {
                     "event": "batch", "step": self.step, "epoch": epoch,
-                    "split": self.loader.split, "samples": len(labels), "right": right,
+                    "split": self.loader.split, "samples": samples, "right": right,
                     "loss": loss, "wait_s": began - asked, "compute_s": ended - began,
-                    "received_bytes": now - received, "peak_bytes": peak_memory_bytes(),
+                    "received_bytes": arrived, "peak_bytes": peak_memory_bytes(),
                     "server_peak_bytes": _server_peak(self.loader.told),
                 }
             )  # fmt: skip
@@ -110,7 +111,7 @@ class Trainer:
         torch.manual_seed(step_seed(self.settings.loading.seed, self.step))
         self.step += 1
         scores = self.loader.tail(features)
-        count = self._over_ranks(len(labels))
+        (count,) = _over_ranks(len(labels))
         loss = functional.cross_entropy(scores, labels, reduction="sum") / count
         self.optimizer.zero_grad()
         loss.backward()
@@ -120,7 +121,7 @@ class Trainer:
                     distributed.all_reduce(parameter.grad)
         self.optimizer.step()
         right = int((scores.argmax(1) == labels).sum())
-        return self._over_ranks(float(loss.detach())), right
+        return _over_ranks(float(loss.detach()))[0], right
 
     def _evaluate(self, epoch: int) -> None:
         """Judge the model by what is held out, if anything is."""
@@ -137,7 +138,7 @@ class Trainer:
                 loss += float(functional.cross_entropy(scores, labels, reduction="sum"))
                 right += int((scores.argmax(1) == labels).sum())
                 count += len(labels)
-        right, count, loss = map(self._over_ranks, (right, count, loss))
+        right, count, loss = _over_ranks(right, count, loss)
         self.tell(
             {
                 "event": "evaluated", "step": self.step, "epoch": epoch, "right": right,
@@ -145,15 +146,6 @@ class Trainer:
                 "seconds": time.monotonic() - began,
             }
         )  # fmt: skip
-
-    @staticmethod
-    def _over_ranks(number: float) -> Any:
-        """The sum over all ranks."""
-        if not distributed.is_initialized():
-            return number
-        total = torch.tensor(float(number), dtype=torch.float64)
-        distributed.all_reduce(total)
-        return type(number)(total.item())
 
     # -- checkpoints ----------------------------------------------------------------------
 
@@ -323,6 +315,15 @@ def _began(trainer: Trainer, resumed: bool) -> Event:
 
 def step_seed(seed: int, step: int) -> int:
     return int(np.random.SeedSequence((seed, step)).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def _over_ranks(*numbers: Any) -> list[Any]:
+    """Each number summed over all ranks."""
+    if not distributed.is_initialized():
+        return [*numbers]
+    total = torch.tensor([float(each) for each in numbers], dtype=torch.float64)
+    distributed.all_reduce(total)
+    return [type(each)(sum_) for each, sum_ in zip(numbers, total.tolist(), strict=True)]
 
 
 def _server_peak(told: list[Mapping[str, Any]]) -> int:
