@@ -333,6 +333,26 @@ def test_an_interrupted_training_says_how_to_go_on(url, server, tmp_path):
     assert json.loads(out)["interrupted"]
 
 
+@pytest.mark.heavy
+@pytest.mark.timeout(900)
+def test_two_ranks_under_torchrun_have_the_losses_of_one(url, server, tmp_path):
+    alone, shared = RunDirectory(tmp_path / "alone"), RunDirectory(tmp_path / "shared")
+    fine_tune(fine_tuning(url, server, split=6), alone, lambda event: None)
+    words = [
+        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+        "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "-m", "garfield", "split",
+        "train", "--data", url, "--server", server, "--batch", "6", "--epochs", "3",
+        "--lr", "0.001", "--transforms", RANDOM, "--split", "6", "--out", str(shared.path),
+    ]  # fmt: skip
+    environment = os.environ | {"GARFIELD_SPLIT_TOKEN": TOKEN, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected, found = (SplitHistory.of(each.events()).batches for each in (alone, shared))
+    assert [each["samples"] for each in found] == [each["samples"] for each in expected]
+    losses = [[each["loss"] for each in batches] for batches in (found, expected)]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
 # -- what a run leaves --------------------------------------------------------------------
 
 
@@ -411,9 +431,9 @@ def test_a_wrong_token_is_refused_and_nothing_is_read(url, server):
 # -- cache --------------------------------------------------------------------------------
 
 
-def cached(url, servers, cache, transforms=SMALL, variants=0):
+def cached(url, servers, cache, transforms=SMALL, variants=0, split=10):
     loading = Loading(
-        split=10, transforms=transforms, cache=str(cache), cache_variants=variants, seed=1
+        split=split, transforms=transforms, cache=str(cache), cache_variants=variants, seed=1
     )
     model = load("resnet18", classes=10, seed=1)
     return SplitLoader(data_of(url), model, servers, batch=10, loading=loading)
@@ -449,6 +469,17 @@ def test_with_augmentation_k_variants_are_kept_and_come_in_turn(url, server, tmp
     totals = [torch.cat([x.flatten(1).sum(1) for x, _ in epoch]).sort().values for epoch in seen]
     torch.testing.assert_close(totals[0], totals[2], rtol=1e-5, atol=1e-4)
     assert not torch.allclose(totals[0], totals[1], rtol=1e-5)
+
+
+def test_features_of_streamed_images_are_kept_as_well(url, server, tmp_path):
+    with talking(server) as servers:
+        received, seen = epochs_of(cached(url, servers, tmp_path / "here", split=0), 2)
+        _, expected = epochs_of(cached(url, servers, tmp_path / "there", split=12), 2)
+    assert received[0] > 0
+    assert received[1] == 0
+    for (ours_, labels), (theirs, right) in zip(seen[1], expected[1], strict=True):
+        torch.testing.assert_close(ours_, theirs, rtol=1e-3, atol=1e-3)
+        assert labels.tolist() == right.tolist()
 
 
 class Withdrawn:

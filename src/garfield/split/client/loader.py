@@ -35,6 +35,7 @@ from garfield.split.client.sampler import Place, Sampler, Share
 from garfield.split.client.servers import Servers, ServerSettings
 from garfield.split.client.sources import (
     CachedSource,
+    LocalSource,
     Rows,
     ServerSource,
     Source,
@@ -43,7 +44,7 @@ from garfield.split.client.sources import (
 )
 from garfield.split.models import SPLIT_MODELS, load
 from garfield.split.models.cutting import CutModel, Tail
-from garfield.split.models.weights import put_weights
+from garfield.split.models.weights import pack_weights, put_weights, weights_hash
 from garfield.split.settings import Loading
 from garfield.split.transforms import Step, Transforms
 
@@ -92,6 +93,7 @@ class SplitLoader:
         self._check()
         first = 0 if loading.baseline else (loading.split or 0)
         self.split = model.checked_split(first, self.freeze)
+        """How many layers run at the server."""
         self.tail = self._tail()
         """What runs here, from the split on. Where the split moves between epochs there is a new
         one, with the same parameters: ask for it batch by batch."""
@@ -122,6 +124,24 @@ class SplitLoader:
     def epoch(self) -> int:
         """The epoch that comes next, or is under way."""
         return self._place.epoch
+
+    @property
+    def keeps_features(self) -> bool:
+        """Whether an epoch's features serve later ones."""
+        return self._cache is not None and (
+            not self.transforms.is_random or self.loading.cache_variants > 0
+        )
+
+    @property
+    def cut(self) -> int:
+        """How many layers a batch has behind it when it is handed over.
+
+        Those of the server; but where images are streamed and features kept, all frozen ones:
+        they then run once here, and not in every epoch.
+        """
+        if self.split == 0 and self.keeps_features:
+            return self.model.max_split(self.freeze)
+        return self.split
 
     def __len__(self) -> int:
         """Batches left in this epoch."""
@@ -196,7 +216,7 @@ class SplitLoader:
     def _depth(self) -> int:
         """Pieces asked for ahead: as many as there is memory for, at least two."""
         mean = sum(self.sampler.counts) / len(self.sampler.counts)
-        piece_bytes = 4 * mean * float(np.prod(self._shapes[self.split]))
+        piece_bytes = 4 * mean * float(np.prod(self._shapes[self.cut]))
         room = int(self.loading.prefetch_mb * 1e6 / piece_bytes)
         return max(2, min(room, _MOST_AHEAD))
 
@@ -204,7 +224,7 @@ class SplitLoader:
         """Cut the answers, one per visit of an object, into batches."""
         rows, at = Rows(np.empty(0, np.float32), ()), 0
         for share in self.sampler.shares(start):
-            values = np.empty((len(share), *self._shapes[self.split]), np.float32)
+            values = np.empty((len(share), *self._shapes[self.cut]), np.float32)
             labels = np.empty(len(share), np.int64)
             filled = 0
             while filled < len(share):
@@ -218,7 +238,7 @@ class SplitLoader:
             yield share, (torch.from_numpy(values), torch.from_numpy(labels))
 
     def _tail(self) -> Tail:
-        return self.model.tail(self.split, self.freeze, self.loading.chunk or None)
+        return self.model.tail(self.cut, self.freeze, self.loading.chunk or None)
 
     def _recut(self, epoch: int) -> None:
         """Decide where to cut for this epoch, and move the tail's beginning there."""
@@ -236,10 +256,28 @@ class SplitLoader:
         return epoch
 
     def _source(self) -> Source:
-        source: Source
-        if self.split == 0 or self.servers is None:
-            source = StoreSource(self.data, self.transforms, self.loading.seed, self.traffic)
-            return source  # what is stored is smaller than what would be kept
+        """Where this epoch's features come from."""
+        source, depends_on = self._streaming() if self.split == 0 else self._from_servers()
+        if self._cache is None or not self.keeps_features:
+            return source
+        depends_on |= {
+            "data": self.data.url, "cut": self.cut, "transforms": self.transforms.to_json(),
+            "seed": self.loading.seed if self.transforms.is_random else None,
+        }  # fmt: skip
+        return CachedSource(source, self.data, self._cache, depends_on, self.traffic)
+
+    def _streaming(self) -> tuple[Source, dict[str, Any]]:
+        """Images, as they are stored; and what features made of them here depend on."""
+        images = StoreSource(self.data, self.transforms, self.loading.seed, self.traffic)
+        if self.cut == 0:
+            return images, {}
+        prefix = self.model.prefix(self.cut)
+        weights = weights_hash(pack_weights(prefix))
+        return LocalSource(images, prefix, self.loading.chunk), {"weights": weights}
+
+    def _from_servers(self) -> tuple[Source, dict[str, Any]]:
+        """Features of the servers, and what they depend on."""
+        assert self.servers is not None
         name, graph = self._named_model()
         asked = wire.ExtractRequest(
             self.data.url, "-", self.split,
@@ -254,18 +292,8 @@ class SplitLoader:
         )  # fmt: skip
         shape = self._shapes[self.split]
         source = ServerSource(self.data, self.servers, asked, shape, self.traffic)
-        keeps = self._cache is not None and (
-            not self.transforms.is_random or self.loading.cache_variants
-        )
-        if self._cache is None or not keeps:
-            return source
-        depends_on = {
-            "data": self.data.url, "model": self.model.name, "graph": asked.graph,
-            "weights": asked.weights, "split": self.split, "transforms": asked.transforms,
-            "seed": self.loading.seed if self.transforms.is_random else None,
-            "features": self.loading.features,
-        }  # fmt: skip
-        return CachedSource(source, self.data, self._cache, depends_on, self.traffic)
+        depends_on = {"model": name, "graph": graph, "weights": asked.weights}
+        return source, depends_on | {"features": self.loading.features}
 
     def _named_model(self) -> tuple[str | None, str | None]:
         """How requests say which layers: a name that servers know, or the graph of the prefix."""

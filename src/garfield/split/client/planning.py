@@ -51,7 +51,12 @@ def planned(loader: SplitLoader, before: Planning | None) -> Planning:
     bandwidth = measure(servers.probe)
     if before is not None and not bandwidth.differs(before.bandwidth):
         return replace(before, why="the link carries what it did")
-    plan = planner.choose(situation(loader, bandwidth.bps), loading.planner)
+    now = situation(loader, bandwidth.bps)
+    plan = planner.choose(now, loading.planner)
+    if loader.keeps_features and plan.candidates:
+        # each feature travels once, so what counts is its size, and work that need not come again
+        smallest = min(plan.candidates, key=lambda split: (now.sample_bytes(split), -split))
+        return Planning(smallest, "features are kept: the smallest, once", bandwidth, plan)
     return Planning(plan.split, plan.why, bandwidth, plan)
 
 

@@ -2,9 +2,10 @@
 
     ServerSource    one POST per piece: the first layers run beside the store
     StoreSource     the object as it is stored, transformed here: split 0, and the baseline
+    LocalSource     images of another source, passed through layers here: to keep what they give
     CachedSource    another source behind a cache; a hit is authorised again
 
-All three give the same numbers for the same piece, epoch and split, and count their bytes.
+All give the same numbers for the same piece, epoch and split, and count their bytes.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from garfield.split.client.servers import Servers
 from garfield.split.models.weights import weights_name
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from garfield.split.transforms import Transforms
 
 
@@ -135,6 +138,23 @@ class StoreSource:
         )
         labels = tuple(int(held.labels[index]) for index in piece.indices)
         return Rows(np.asarray(batch), labels)
+
+
+class LocalSource:
+    """Features that are computed here, of another source's images."""
+
+    def __init__(self, images: Source, prefix: nn.Module, chunk: int = 0) -> None:
+        """With a chunk, so many samples pass at a time."""
+        self._images, self._prefix, self._chunk = images, prefix, chunk
+
+    def fetch(self, piece: Piece, epoch: int) -> Rows:
+        import torch
+
+        rows = self._images.fetch(piece, epoch)
+        images = torch.from_numpy(rows.values)
+        with torch.no_grad():
+            parts = [self._prefix(part) for part in torch.split(images, self._chunk or len(images))]
+        return replace(rows, values=torch.cat(parts).numpy())
 
 
 class CachedSource:
