@@ -228,7 +228,9 @@ def _tensor_peak(piece: nn.Module, shape: Sequence[int]) -> int:
     import torch
 
     from garfield.split.live_tensors import LiveTensors
+    from garfield.split.models.cutting import Frozen
 
+    piece = piece.inner if isinstance(piece, Frozen) else piece
     weightless = copy.deepcopy(piece, {id(each): each for each in piece.parameters()}).eval()
     weightless.to("meta")
     with torch.no_grad(), LiveTensors() as live:

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -61,7 +62,7 @@ class Piece(nn.Module):
         self._steps: list[nn.Module] = []
         for at, (name, module) in enumerate(step for each in layers for step in each.steps):
             own = module if at else _sparing_its_input(module)
-            _hold(self, name, own)
+            hold(self, name, own)
             self._steps.append(own)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -82,6 +83,19 @@ class Frozen(nn.Module):
         _adopt(self, piece)
         self.train(False)
         self.requires_grad_(False)
+
+    @property
+    def inner(self) -> nn.Module:
+        """The piece itself."""
+        return self._run[0]
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Fill the piece; what it holds afterwards is what this module holds."""
+        found = self.inner.load_state_dict(state_dict, strict=strict, assign=assign)
+        _adopt(self, self.inner)
+        return found
 
     def train(self, mode: bool = True) -> Frozen:
         del mode
@@ -253,7 +267,7 @@ def channels_last(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def _hold(owner: nn.Module, name: str, module: nn.Module) -> None:
+def hold(owner: nn.Module, name: str, module: nn.Module) -> None:
     """Put a module under a dotted name, in plain modules that stand for the names before it."""
     *folders, last = name.split(".")
     for folder in folders:
