@@ -98,3 +98,51 @@ def test_the_stand_in_for_memcached_forgets_in_time(monkeypatch: pytest.MonkeyPa
     assert cache.get_multi(["a", "b", "c"]) == [None, 2, None]
     cache.delete("b")
     assert cache.get("b") is None
+
+
+def test_features_in_the_proxy_are_those_beside_it_and_for_whom_they_may_be(
+    tmp_path: Path,
+) -> None:
+    import httpx
+    import numpy as np
+    import torch
+
+    from garfield.split.embedded.in_proxy import HEADER
+    from garfield.split.models import load
+    from garfield.split.objects import Kind
+    from garfield.split.transforms import Transforms
+    from garfield.split.wire import ExtractRequest, decode_features, encode_request
+
+    images = np.random.default_rng(0).integers(0, 256, (5, 40, 40, 3), np.uint8)
+    transforms = Transforms.parse("random-crop(32), flip, normalise(imagenet)")
+    request = ExtractRequest(
+        "swift://photos", "part-000000.gpk", 1, model="resnet18", batch=2, seed=3, epoch=1,
+        first_sample_id=10, transforms=transforms.to_json(), samples=(4, 0, 2),
+    )  # fmt: skip
+    middleware = "garfield.split.embedded.in_proxy:filter_factory"
+    with EmbeddedSwift(tmp_path, middleware=middleware) as swift:
+        store = open_store("swift://photos", settings=swift.settings("alice"))
+        packing = Packing(kind=Kind.UINT8)
+        index = put_arrays(store, images, np.arange(5), list("abcde"), packing)
+        access = store.access([])
+        stranger = open_store("swift://photos", settings=swift.settings("bob")).access([])
+
+        def ask(token: str, name: str, body: bytes) -> httpx.Response:
+            url = f"{swift.endpoint}{access.account}/photos/{name}"
+            headers = {HEADER: "1", "X-Auth-Token": token}
+            return httpx.post(url, headers=headers, content=body, timeout=120)
+
+        name, body = index.objects[0].name, encode_request(request)
+        reply = ask(access.token, name, body)
+        assert reply.status_code == 200
+        assert ask("AUTH_tk0", name, body).status_code == 401
+        assert ask(stranger.token, name, body).status_code == 403
+        assert ask(access.token, "nothing", body).status_code == 404
+        assert ask(access.token, name, b"{").status_code == 400
+        held = open_object(name, store.get(name))
+    features = decode_features([reply.content])
+    inputs = transforms.apply(held.images([4, 0, 2]), [14, 10, 12], 3, 1)
+    with torch.inference_mode():
+        want = load("resnet18").prefix(1)(inputs)
+    assert list(features.labels) == held.labels[[4, 0, 2]].tolist()
+    assert np.allclose(features.values, want.numpy(), atol=1e-5)
