@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from garfield.data import fashion_small
 from garfield.split.client.loader import SplitLoader
+from garfield.split.objects import Kind
 from garfield.split.objects.packing import Packing, put_arrays
 from garfield.split.server.serving import running_server
 from garfield.split.server.settings import ServeSettings
@@ -28,8 +29,10 @@ TOKEN = "only-for-this-example"
 
 
 def put(url, images, labels, classes):
-    colour = np.repeat(images[..., None], 3, axis=3)
-    put_arrays(open_store(url), colour, labels, classes, Packing(images_per_object=50))
+    larger = images.repeat(4, axis=1).repeat(4, axis=2)
+    colour = np.repeat(larger[..., None], 3, axis=3)  # (count, 112, 112, 3)
+    packing = Packing(kind=Kind.UINT8, images_per_object=50)
+    put_arrays(open_store(url), colour, labels, classes, packing)
 
 
 def main(root):

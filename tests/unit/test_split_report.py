@@ -1,5 +1,7 @@
 """What is told of a split fine-tuning: summary, tables, pictures, and the words of commands."""
 
+import json
+
 import pytest
 from rich.console import Console
 
@@ -107,7 +109,37 @@ def test_sizes_are_said_in_words():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["train", "serve", "put", "demo"])
+def planned(capsys, *words):
+    assert run(["split", "plan", "--no-times", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_plan_shows_every_split_and_marks_the_chosen(capsys, tmp_path):
+    picture = tmp_path / "plan.png"
+    words = ("--model", "alexnet", "--bandwidth", "1Gbps", "--batch", "2000")
+    text = planned(capsys, *words, "--picture", str(picture))
+    rows = [line for line in text.splitlines() if "features." in line or "classifier." in line]
+    assert len(rows) == 20
+    assert [line.split()[1:3] for line in rows if line.startswith("→")] == [["13", "features.12"]]
+    assert "4.1 times fewer bytes" in text
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_plan_says_where_not_to_use_it(capsys):
+    text = planned(capsys, "--model", "resnet18", "--bandwidth", "150Mbps", "--stored-as", "jpeg")
+    assert "Do not use this here: no layer is smaller than the stored input" in text
+
+
+def test_a_plan_as_json_holds_costs(capsys):
+    words = ("--model", "alexnet", "--bandwidth", "50Mbps", "--batch", "1000", "--json")
+    found = json.loads(planned(capsys, *words, "--samples", "1000", "--egress", "100"))
+    assert found["split"] == 17
+    by_split = {row["split"]: row for row in found["rows"]}
+    assert by_split[0]["epoch_cost"] == pytest.approx(100 * 1000 * 3 * 224 * 224 / 1e9)
+    assert by_split[0]["bytes_per_iteration"] / by_split[17]["bytes_per_iteration"] > 9
+
+
+@pytest.mark.parametrize("name", ["train", "serve", "put", "plan", "demo"])
 def test_every_command_has_help(name, capsys):
     assert run(["split", name, "--help"]) == 0
     assert f"garfield split {name}" in capsys.readouterr().out
@@ -125,6 +157,8 @@ def test_every_command_has_help(name, capsys):
         (["put", "/nowhere"], "--to"),
         (["serve", "--store", "ftp://x"], "swift://, s3:// or file://"),
         (["demo", "--link", "fast"], "1Gbps"),
+        (["plan", "--model", "alexnet"], "--bandwidth"),
+        (["plan", "--bandwidth", "1Gbps", "--model", "alexnt"], "Did you mean alexnet"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(words, told, capsys, tmp_path, monkeypatch):
