@@ -275,8 +275,8 @@ def _as_floats(image: Any) -> torch.Tensor:
 
     array = np.asarray(image)
     if array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] == 3:
-        whole = torch.from_numpy(np.array(array.transpose(2, 0, 1), np.float32))
-        return whole.div_(255)
+        planes = np.array(array.transpose(2, 0, 1), order="C")  # as bytes: half the time
+        return torch.from_numpy(planes).float().div_(255)
     if array.dtype == np.float32 and array.ndim == 3 and array.shape[0] == 3:
         return torch.from_numpy(np.array(array))
     raise InputError(

@@ -15,8 +15,8 @@ ends. Needs the extra `split-demo`.
 
 from __future__ import annotations
 
+import os
 import secrets
-import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -150,8 +150,6 @@ class EmbeddedSwift:
 
 def _check_disk(disk: Path) -> None:
     """Swift keeps what it knows of an object in the file's extended attributes."""
-    import os
-
     probe = disk / ".probe"
     probe.touch()
     try:
@@ -163,8 +161,3 @@ def _check_disk(disk: Path) -> None:
         ) from None
     finally:
         probe.unlink(missing_ok=True)
-
-
-def remove(directory: Path) -> None:
-    """Delete what a Swift that has ended left in its directory."""
-    shutil.rmtree(directory, ignore_errors=True)

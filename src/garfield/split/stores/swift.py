@@ -265,6 +265,7 @@ def _client() -> Any:
 @contextmanager
 def _errors(name: str, url: str) -> Iterator[None]:
     """swiftclient's errors as ours."""
+    _client()  # or MissingDependency
     import requests
     from swiftclient.exceptions import ClientException
 
