@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -162,7 +163,7 @@ class _Pool:
         for each in forgotten:
             each.close()
         if connection is None:
-            connection = _client().Connection(
+            connection = _connection_class()(
                 preauthurl=storage_url,
                 preauthtoken="replaced before use",
                 retries=RETRIES,
@@ -249,6 +250,19 @@ def _is_v1(auth_url: str) -> bool:
     return urlsplit(auth_url).path.startswith("/auth/")
 
 
+@cache
+def _connection_class() -> Any:
+    """swiftclient's connection, save that it goes nowhere else with a token when told to."""
+
+    class Connection(_client().Connection):  # type: ignore[misc]
+        def http_connection(self) -> Any:
+            parsed, connection = super().http_connection()
+            connection.request_session.max_redirects = 0
+            return parsed, connection
+
+    return Connection
+
+
 def _client() -> Any:
     try:
         import swiftclient
@@ -268,6 +282,7 @@ def _errors(name: str, url: str) -> Iterator[None]:
     _client()  # or MissingDependency
     import requests
     from swiftclient.exceptions import ClientException
+    from urllib3.exceptions import HTTPError  # swiftclient lets it through if a body is cut short
 
     try:
         yield
@@ -280,5 +295,5 @@ def _errors(name: str, url: str) -> Iterator[None]:
         if status == 416:
             raise _Unsatisfiable(f"{name} in {url} ends before the range.") from None
         raise StoreUnreachable(f"{name} in {url}: {problem}") from None
-    except (requests.RequestException, OSError, ValueError) as problem:
+    except (requests.RequestException, HTTPError, OSError, ValueError) as problem:
         raise StoreUnreachable(f"{name} in {url}: {type(problem).__name__}: {problem}") from None
