@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -532,3 +533,17 @@ def test_tokens_file_is_for_the_owner_alone(tmp_path):
     write_tokens(tmp_path / "tokens.json", {TOKEN: ["."]})
     assert TOKEN not in (tmp_path / "tokens.json").read_text()
     assert Path(tmp_path / "tokens.json").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.timeout(900)
+def test_the_example_learns_and_transfers_features_once():
+    example = Path(__file__).parents[2] / "examples" / "07-split-fine-tuning" / "fine_tune.py"
+    done = subprocess.run(
+        [sys.executable, example], capture_output=True, text=True, check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert float(re.search(r"final accuracy (\S+)", done.stdout)[1]) > 0.7
+    splits, received = zip(*re.findall(r"split (\d+), .* (\d+) bytes", done.stdout), strict=True)
+    assert set(splits) == {"23"}
+    assert len(set(received)) == 1  # all in the first epoch
