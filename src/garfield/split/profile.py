@@ -43,7 +43,7 @@ PROFILE_BATCHES = (8, 32)
 
 _MIB = 1 << 20
 _STEEPER = 1.015  # the slope still rises by 0.8 % from (8, 32) to 200 samples of AlexNet
-_LEAST_MARGIN = 2 * _MIB  # what small allocations and the heap's own pages vary by
+_LEAST_MARGIN = _MIB  # what small allocations and the heap's own pages vary by
 _MARGIN = 0.02  # of the first peak, for models with large weights
 
 
