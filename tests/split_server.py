@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -124,3 +126,11 @@ def expected(request: wire.ExtractRequest, count: int, tenant_number: int) -> np
     batch = transforms.apply([stored[index] for index in indices], ids, request.seed, request.epoch)
     values: np.ndarray = load(MODEL, seed=3).prefix(request.split)(batch).numpy()
     return values
+
+
+def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait for something that another thread or process brings about."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.01)

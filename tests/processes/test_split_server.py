@@ -21,7 +21,7 @@ from garfield.split.scheduler import Batching
 from garfield.split.server.memory import Rehearsal
 from garfield.split.server.serving import running_server
 from garfield.split.stores import Access, open_store
-from tests.split_server import SIDE, ask, expected, images, status, stocked
+from tests.split_server import SIDE, ask, expected, images, status, stocked, until
 
 pytestmark = pytest.mark.slow
 
@@ -48,14 +48,6 @@ def ann(stock):
 @pytest.fixture(scope="module")
 def bob(stock):
     return stock.tenants["bob"]
-
-
-def until(holds, seconds=60.0):
-    """Wait for something that another thread or process brings about."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.01)
 
 
 def close(got, wanted):
@@ -396,7 +388,7 @@ def test_one_that_needs_more_than_was_predicted_is_killed_and_tried_with_half(se
     weights = service.weights._files[request.weights]
     rehearsal = Rehearsal.of_prefix(prefix, request.split, (3, 80, 80), weights)
     real = book._known[rehearsal.key]
-    lie = replace(real, line=replace(real.line, per_sample_bytes=real.line.per_sample_bytes // 4))
+    lie = replace(real, wider=0.25)
     before = status(server.url)["workers"]
     book.put(rehearsal.key, lie)
     again = ask(server.url, request, ann.access)

@@ -16,7 +16,6 @@ from garfield.core.errors import (
     RequestRefused,
     StoreUnreachable,
 )
-from garfield.split.profile import MemoryModel
 from garfield.split.scheduler import Batching
 from garfield.split.server.extraction_sizes import READ
 from garfield.split.server.memory import Measured
@@ -207,7 +206,7 @@ def test_objects_are_read_whole_and_refused_if_they_changed_meanwhile(size):
 
 
 def _measured(load=0):
-    return Measured(load, MemoryModel(10 * MiB, MiB, 8), 600_000, (1,), {})
+    return Measured(load, ((8, 18 * MiB), (32, 42 * MiB)), 600_000, (1,), {})
 
 
 def test_every_phase_of_a_request_is_covered_by_what_is_reserved():

@@ -126,6 +126,23 @@ def time_layers(task: Mapping[str, Any], side: WorkerSide) -> Mapping[str, Any]:
     return {"names": model.layers[:split], "layer_seconds": seconds, "batch": batch}
 
 
+def warm_up() -> None:
+    """Run once, small, what every extraction runs: what that allocates for good is no task's."""
+    from garfield.split.models import empty_prefix
+    from garfield.split.objects import open_object, pack
+    from garfield.split.transforms import Transforms
+
+    black = np.zeros((40, 40, 3), np.uint8)
+    packed = open_object("warm-up", pack([black, black], [0, 1], "jpeg"))
+    transforms = Transforms.parse("resize(36), crop(32), flip, normalise(imagenet)")
+    images = transforms.apply(packed.images([0, 1]), [0, 1], 0, 0)
+    prefix = empty_prefix("resnet18", 6).to_empty(device="cpu")
+    for tensor in prefix.state_dict().values():
+        tensor.zero_()
+    for _ in row_frames(run_prefix(prefix, images, "float32")):
+        pass
+
+
 def made_prefix(model: Model, split: int, weights_file: str | None) -> torch.nn.Module | None:
     """The first layers, with their weights; None if there are none."""
     if split == 0:

@@ -327,8 +327,8 @@ def steady_heap() -> None:
     """
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
-        libc.mallopt(_M_MMAP_THRESHOLD, 1 << 20)
-        libc.mallopt(_M_TRIM_THRESHOLD, 1 << 20)
+        libc.mallopt(_M_MMAP_THRESHOLD, 128 << 10)
+        libc.mallopt(_M_TRIM_THRESHOLD, 128 << 10)
         libc.mallopt(_M_ARENA_MAX, 2)
 
 

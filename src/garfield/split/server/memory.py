@@ -18,12 +18,14 @@ import hashlib
 import math
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from garfield.core.errors import RequestRefused
 from garfield.split.profile import PROFILE_BATCHES, MemoryModel
-from garfield.split.server.extraction_sizes import AT_ONCE, READ, ROWS_BYTES
+from garfield.split.server.extraction_sizes import AT_ONCE, READ
 from garfield.split.server.messages import Kind
 from garfield.split.server.workers import WorkerLost
 from garfield.split.wire import Model, Refusal, TrainRequest, encode_request, from_body
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 KEPT = 1000  # measurements
 FIRST_GUESS = 192 << 20  # bytes for a first rehearsal, beside three times the weights
 _DECODING = 6  # float32 images in memory for each one being decoded and transformed
+FAR_BATCH = 128  # where samples outweigh weights also for small images
 _WIDER = 1.25  # after a request was killed although it had what was predicted
 
 
@@ -44,12 +47,30 @@ class Measured:
 
     load_bytes: int
     """The peak while weights are loaded."""
-    line: MemoryModel
-    """The peak while a batch runs, weights included."""
+    peaks: tuple[tuple[int, int], ...]
+    """(batch, bytes) of the peaks while a batch runs, weights included."""
     input_bytes: int
     """Of one transformed image."""
     out_shape: tuple[int, ...]
     seconds: Mapping[str, float]
+    wider: float = 1.0
+    """How much more is reserved than measured: more than 1 once that was too little."""
+
+    @cached_property
+    def line(self) -> MemoryModel:
+        """What batches of any size need."""
+        if len(self.peaks) < 2:
+            return MemoryModel(max(peak for _, peak in self.peaks), 1)
+        line = MemoryModel.fit(self.peaks)
+        return replace(
+            line,
+            base_bytes=math.ceil(line.base_bytes * self.wider),
+            per_sample_bytes=math.ceil(line.per_sample_bytes * self.wider),
+        )
+
+    def with_peaks(self, peaks: tuple[tuple[int, int], ...]) -> Measured:
+        """The same, measured at more batch sizes."""
+        return replace(self, peaks=(*self.peaks, *peaks))
 
     def needs(self, object_bytes: int, b_min: int) -> tuple[int, int]:
         """(base, per sample) bytes that cover every phase of a request, at b_min and above."""
@@ -63,12 +84,9 @@ class Measured:
 
     def widened(self) -> Measured:
         """For what turned out to need more than was predicted."""
-        line = replace(
-            self.line,
-            base_bytes=math.ceil(self.line.base_bytes * _WIDER) + ROWS_BYTES,
-            per_sample_bytes=math.ceil(self.line.per_sample_bytes * _WIDER),
+        return replace(
+            self, wider=self.wider * _WIDER, load_bytes=math.ceil(self.load_bytes * _WIDER)
         )
-        return replace(self, line=line, load_bytes=math.ceil(self.load_bytes * _WIDER))
 
 
 @dataclass(frozen=True)
@@ -97,7 +115,6 @@ class Rehearsal:
                 "weights_file": weights.path if weights else None,
                 "split": split,
                 "input_shape": input_shape,
-                "batches": PROFILE_BATCHES,
             },
             input_shape,
             FIRST_GUESS + 3 * (weights.size if weights else 0),
@@ -116,7 +133,6 @@ class Rehearsal:
                 "request": encode_request(request).decode(),
                 "weights_file": weights.path if weights else None,
                 "input_shape": input_shape,
-                "batches": PROFILE_BATCHES,
             },
             input_shape,
             2 * FIRST_GUESS + 4 * (weights.size if weights else 0),
@@ -159,13 +175,25 @@ class MemoryBook:
             self._known.popitem(last=False)
 
     async def _measured(self, rehearsal: Rehearsal) -> Measured:
-        guess = rehearsal.first_guess
+        measured = await self._rehearsed(rehearsal, PROFILE_BATCHES, rehearsal.first_guess)
+        if 2 * measured.line.base_bytes > max(PROFILE_BATCHES) * measured.line.per_sample_bytes:
+            # so far weights were most of it: where samples take over, the line gets steeper
+            guess = rehearsal.first_guess + 2 * measured.line.predict(FAR_BATCH)
+            far = await self._rehearsed(rehearsal, (FAR_BATCH,), guess)
+            measured = measured.with_peaks(far.peaks)
+        self.made += 1
+        return measured
+
+    async def _rehearsed(
+        self, rehearsal: Rehearsal, batches: tuple[int, ...], guess: int
+    ) -> Measured:
+        """Try with ever more memory, up to all that a request can get."""
         while True:
             most = self._queue.largest_bytes - 1
             guess = min(guess, most)
             grant = await self._queue.granted(guess, 1, 1)
             try:
-                return await self._rehearsed(grant, rehearsal)
+                return await _tried(grant, rehearsal, batches)
             except WorkerLost as lost:
                 if not lost.by_memory:
                     raise Refusal.FAILED.error("A worker was lost while it measured.") from None
@@ -177,26 +205,28 @@ class MemoryBook:
             if guess == most:
                 raise Refusal.OUT_OF_MEMORY.error(
                     f"These layers do not run in {most >> 20} MiB, which is all that a request "
-                    f"can get here, with batches of {max(PROFILE_BATCHES)} samples."
+                    f"can get here, with a batch of {max(batches)}."
                 )
             guess *= 2
 
-    async def _rehearsed(self, grant: Grant, rehearsal: Rehearsal) -> Measured:
-        peaks: list[int] = []
-        told: Mapping[str, Any] = {}
-        async for message in grant.worker.run(rehearsal.task, grant.most_bytes):
+
+async def _tried(grant: Grant, rehearsal: Rehearsal, batches: tuple[int, ...]) -> Measured:
+    task = {**rehearsal.task, "batches": batches}
+    peaks: list[int] = []
+    told: Mapping[str, Any] = {}
+    async with aclosing(grant.worker.run(task, grant.most_bytes)) as answers:
+        async for message in answers:
             if message.kind is Kind.MARK:
                 peaks.append(await grant.worker.go_on())
             elif message.kind is Kind.REFUSED:
                 raise from_body(message.content, Refusal.FAILED.status)
             else:
                 told = message.told
-        self.made += 1
-        load, *running = peaks
-        return Measured(
-            load_bytes=load,
-            line=MemoryModel.fit([*zip(PROFILE_BATCHES, running, strict=True)]),
-            input_bytes=4 * math.prod(rehearsal.input_shape),
-            out_shape=tuple(told["out_shape"]),
-            seconds=told["seconds"],
-        )
+    load, *running = peaks
+    return Measured(
+        load_bytes=load,
+        peaks=tuple(zip(batches, running, strict=True)),
+        input_bytes=4 * math.prod(rehearsal.input_shape),
+        out_shape=tuple(told["out_shape"]),
+        seconds=told["seconds"],
+    )

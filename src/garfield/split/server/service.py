@@ -12,6 +12,7 @@ rows is computed by another, with half the batch.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, aclosing, suppress
@@ -322,7 +323,10 @@ def _told(lost: WorkerLost, times: int) -> RequestRefused:
 
 
 def input_shape_of(request: ExtractRequest | TrainRequest) -> tuple[int, ...]:
-    """The shape of one transformed image: from its transforms, else what the model is made for."""
+    """The shape of one transformed image: from its transforms, else what the model is made for.
+
+    It is a claim: a worker compares it with what comes, and nothing is run on anything else.
+    """
     from garfield.split.models import SPLIT_MODELS
     from garfield.split.transforms import Transforms
 
@@ -331,7 +335,10 @@ def input_shape_of(request: ExtractRequest | TrainRequest) -> tuple[int, ...]:
         return shape
     if request.model is not None:
         return SPLIT_MODELS[request.model].image
-    raise Refusal.MALFORMED.error(
-        "How large images are must follow from the transforms: end them with a crop or resize to "
-        "a height and a width."
-    )
+    try:
+        told = json.loads(getattr(request, "graph", None) or "")["input"]
+        if 1 <= len(told) <= 4 and all(type(side) is int and 0 < side <= 4096 for side in told):
+            return tuple(told)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise Refusal.BAD_MODEL.error("The graph does not tell the shape of its input.")

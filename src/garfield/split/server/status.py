@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
-
-from garfield import __version__
 
 if TYPE_CHECKING:
     from garfield.split.server.service import SplitService
@@ -18,7 +17,7 @@ def status_of(service: SplitService) -> Mapping[str, Any]:
     queue, pool = service.queue, service.pool
     return {
         "protocol": PROTOCOL,
-        "version": __version__,
+        "version": _version(),
         "store": service.settings.store.partition("://")[0],
         "load": {
             "waiting": queue.waiting,
@@ -59,3 +58,10 @@ def status_of(service: SplitService) -> Mapping[str, Any]:
         "measured_models": service.book.made,
         "weights_fetched_bytes": service.weights.fetched_bytes,
     }
+
+
+def _version() -> str:
+    try:
+        return version("garfield")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "unknown"

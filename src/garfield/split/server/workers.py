@@ -45,13 +45,7 @@ from garfield.split.server.messages import (
 )
 from garfield.split.wire import Refusal, as_body
 
-PRELOADED = (
-    "torch",
-    "garfield.split.server.worker_training",
-    "garfield.split.models",
-    "garfield.split.transforms",
-    "garfield.split.stores",
-)
+PRELOADED = ("torch", "garfield.split.server.loaded_ahead")
 START_S = 120.0  # importing torch on a busy machine
 ABORT_S = 2.0  # for a worker to notice that nobody wants its answer; else it is killed
 SLACK = 8 << 20
@@ -336,9 +330,7 @@ def _warm(threads: int) -> Mapping[str, Work]:
 
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
-    with torch.inference_mode():  # what the first forward pass allocates for good
-        usual = (torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(True))
-        torch.nn.Sequential(*usual, torch.nn.MaxPool2d(2)).eval()(torch.zeros(2, 3, 64, 64))
+    extraction.warm_up()
     return {
         "extract": extraction.extract,
         "rehearse": extraction.rehearse,
