@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from garfield.split.server.weights import WeightsFile
 
 KEPT = 1000  # measurements
-FIRST_GUESS = 192 << 20  # bytes for a first rehearsal, beside three times the weights
+_GUESSED = 24
+"""Images' worth of memory that each sample of a first rehearsal may take; ResNet-18 takes 12."""
 _DECODING = 6  # float32 images in memory for each one being decoded and transformed
 FAR_BATCH = 128  # where samples outweigh weights also for small images
 _WIDER = 1.25  # after a request was killed although it had what was predicted
@@ -117,7 +118,7 @@ class Rehearsal:
                 "input_shape": input_shape,
             },
             input_shape,
-            FIRST_GUESS + 3 * (weights.size if weights else 0),
+            _first_guess(input_shape, weights),
         )
 
     @classmethod
@@ -135,8 +136,13 @@ class Rehearsal:
                 "input_shape": input_shape,
             },
             input_shape,
-            2 * FIRST_GUESS + 4 * (weights.size if weights else 0),
+            3 * _first_guess(input_shape, weights),
         )
+
+
+def _first_guess(input_shape: tuple[int, ...], weights: WeightsFile | None) -> int:
+    batch = max(PROFILE_BATCHES) * 4 * math.prod(input_shape)
+    return (64 << 20) + _GUESSED * batch + 3 * (weights.size if weights else 0)
 
 
 class MemoryBook:

@@ -167,7 +167,7 @@ def _bound(settings: ServeSettings) -> socket.socket:
 def _check_room(pool: WorkerPool) -> None:
     for device, budget in pool.budgets.items():
         idle = pool.idle_bytes(device)
-        if idle * 2 > budget:
+        if idle * 4 > budget * 3:
             raise ConfigError(
                 f"{pool.workers} idle workers take {idle >> 20} MiB of {device}'s budget of "
                 f"{budget >> 20} MiB. Give a larger budget, or fewer workers."
