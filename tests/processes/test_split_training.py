@@ -377,6 +377,18 @@ def test_a_training_leaves_what_its_summary_says(url, server, tmp_path):
     assert [each["split"] for each in summary["epochs"]] == [12, 12]
 
 
+def test_what_to_judge_by_may_lie_somewhere_else(root, url, server, tmp_path):
+    test = put_clothes(root / "elsewhere", counts=(5, 6), first=43)
+    settings = FineTuning(
+        data=url, test_data=test, model="resnet18", batch=20, lr=1e-3, server=(server,),
+        loading=Loading(split=4, transforms=RANDOM), store=ours(),
+    )  # fmt: skip
+    directory = RunDirectory(tmp_path / "run")
+    fine_tune(settings, directory, lambda event: None)
+    (judged,) = SplitHistory.of(directory.events()).evaluations
+    assert judged["count"] == 11
+
+
 # -- faults -------------------------------------------------------------------------------
 
 

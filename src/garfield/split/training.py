@@ -138,6 +138,7 @@ class Trainer:
                 loss += float(functional.cross_entropy(scores, labels, reduction="sum"))
                 right += int((scores.argmax(1) == labels).sum())
                 count += len(labels)
+        self.loader.uploaded_bytes += testing.uploaded_bytes
         right, count, loss = _over_ranks(right, count, loss)
         self.tell(
             {

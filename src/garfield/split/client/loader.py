@@ -86,7 +86,8 @@ class SplitLoader:
         """How each epoch's split was chosen."""
         self._place = Place()
         self._cache = FeatureCache(Path(loading.cache)) if loading.cache else None
-        self._weights: dict[int, str] = {}
+        self._weights: dict[tuple[str, int], str] = {}
+        # hashes of what lies in a container already, by its URL and the split
         self._shapes = _shapes(model, self.transforms)
         self.input_shape = self._shapes[0]
         """Of one transformed image."""
@@ -305,11 +306,12 @@ class SplitLoader:
 
     def _put_weights(self) -> str:
         """The hash of the prefix's weights, which are in the store from now on."""
-        if self.split not in self._weights:
+        place = (self.data.url, self.split)
+        if place not in self._weights:
             uploaded = put_weights(self.data.store, self.model.prefix(self.split))
             self.uploaded_bytes += uploaded.bytes_sent
-            self._weights[self.split] = uploaded.hash
-        return self._weights[self.split]
+            self._weights[place] = uploaded.hash
+        return self._weights[place]
 
     def _order_digest(self) -> str:
         """What the order of samples depends on, in short."""
