@@ -8,7 +8,7 @@ RUN ?=
 IN ?= src/garfield/filters
 SAMPLE ?= 0
 
-.PHONY: demo test test-quick test-heavy adversary fuzz soak check format bench mutants clean help
+.PHONY: demo demo-split test test-quick test-heavy adversary fuzz soak check format bench mutants clean help
 
 help:
 	@echo "make demo    three trainings on real data: honest, under attack, robust under attack"
@@ -16,6 +16,7 @@ help:
 	@echo "make check   lint, format, types, import layers"
 	@echo "make bench   the benchmarks (RUN=aggregation for one of them)"
 	@echo
+	@echo "make demo-split   fine-tuning next to an object store and the plain way, at a limited bandwidth"
 	@echo "make test-quick   unit tests, contracts and papers: under two minutes"
 	@echo "make test-heavy   what make test leaves out because it is long"
 	@echo "make adversary    search for lies and timings that break a promise (SECONDS=600 SEED=7 APP=msmw)"
@@ -31,6 +32,9 @@ $(READY): pyproject.toml setup.py constraints.txt $(filter-out %/sorters.h,$(wil
 
 demo: $(READY)
 	$(BIN)/garfield demo
+
+demo-split: $(READY)
+	$(BIN)/garfield split demo
 
 PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
 

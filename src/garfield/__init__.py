@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from garfield.attacks import ATTACKS, Attack, View, attack
     from garfield.core.errors import (
+        AccessDenied,
         BoundError,
         ConfigError,
         Deadlock,
@@ -22,8 +23,13 @@ if TYPE_CHECKING:
         InputError,
         MissingDependency,
         NodeFailed,
+        ObjectDamaged,
+        ObjectMissing,
         QuorumError,
+        RequestRefused,
         RunError,
+        SplitError,
+        StoreUnreachable,
         UnknownName,
     )
     from garfield.gars import GARS, Aggregator, Explained, Rule, chain, gar, init
@@ -45,9 +51,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "garfield.attacks": ("ATTACKS", "Attack", "View", "attack"),
     "garfield.core.errors": (
-        "BoundError", "ConfigError", "Deadlock", "DecodingError", "DivergedError",
-        "GarfieldError", "InputError", "MissingDependency", "NodeFailed", "QuorumError",
-        "RunError", "UnknownName",
+        "AccessDenied", "BoundError", "ConfigError", "Deadlock", "DecodingError",
+        "DivergedError", "GarfieldError", "InputError", "MissingDependency", "NodeFailed",
+        "ObjectDamaged", "ObjectMissing", "QuorumError", "RequestRefused", "RunError",
+        "SplitError", "StoreUnreachable", "UnknownName",
     ),
     "garfield.gars": ("GARS", "Aggregator", "Explained", "Rule", "chain", "gar", "init"),
     "garfield.gars.robustness": ("worst_kappa",),
@@ -65,12 +72,13 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "ATTACKS", "GARS", "STAGES", "Aggregator", "Attack", "BoundError", "ByzantineServer",
-    "ByzantineWorker", "ConfigError", "Deadlock", "DecodingError", "DivergedError", "Explained",
-    "GARs", "GarfieldError", "InputError", "MissingDependency", "NodeFailed", "Peer", "Plan",
-    "QuorumError", "Rule", "RunError", "Server", "Stage", "UnknownName", "View", "Worker",
-    "attack", "chain", "connect", "contract", "gar", "init", "run_as_peers", "run_locally",
-    "set_threads", "stage", "variance_condition", "worst_kappa",
+    "ATTACKS", "GARS", "STAGES", "AccessDenied", "Aggregator", "Attack", "BoundError",
+    "ByzantineServer", "ByzantineWorker", "ConfigError", "Deadlock", "DecodingError",
+    "DivergedError", "Explained", "GARs", "GarfieldError", "InputError", "MissingDependency",
+    "NodeFailed", "ObjectDamaged", "ObjectMissing", "Peer", "Plan", "QuorumError",
+    "RequestRefused", "Rule", "RunError", "Server", "SplitError", "Stage", "StoreUnreachable",
+    "UnknownName", "View", "Worker", "attack", "chain", "connect", "contract", "gar", "init",
+    "run_as_peers", "run_locally", "set_threads", "stage", "variance_condition", "worst_kappa",
 ]  # fmt: skip
 
 

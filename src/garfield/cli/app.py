@@ -81,6 +81,10 @@ COMMANDS = {
         "Say what is installed here, what is missing, and how fast aggregation runs.",
     ),
     "data": Command("garfield.cli.data:app", "List data sets, and fetch them."),
+    "split": Command(
+        "garfield.cli.split:app",
+        "Fine-tune on data in an object store, the first layers beside it.",
+    ),
 }
 """Every command by name, in the order of `garfield --help`."""
 

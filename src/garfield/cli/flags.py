@@ -32,11 +32,11 @@ def spelt_out(command: Callable[..., int | None]) -> Callable[..., int | None]:
         return command
 
     @wraps(command)
-    def called(**arguments: Any) -> int | None:
+    def called(*positional: Any, **arguments: Any) -> int | None:
         for name in marked:
             flags = vars(arguments[name]) if arguments.get(name) is not None else {}
             arguments[name] = {flag: value for flag, value in flags.items() if value is not None}
-        return command(**arguments)
+        return command(*positional, **arguments)
 
     hints |= {name: _flattened(mark.panels()) for name, mark in marked.items()}
     parameters = [

@@ -161,6 +161,13 @@ def made(owner: type[Owner], values: Mapping[str, Any]) -> Owner:
     return owner(**own, **{group: hints[group](**given) for group, given in grouped.items()})
 
 
+def check_numbers(settings: object) -> None:
+    """Raise ConfigError for the first number that is not finite, or out of its bounds."""
+    values = values_of(settings)
+    for setting in settings_of(type(settings)):
+        setting.check(values[setting.name])
+
+
 def known_setting(name: str, known: Mapping[str, Setting]) -> Setting:
     """The setting of that name; else UnknownName, with the nearest."""
     if name not in known:

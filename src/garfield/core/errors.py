@@ -11,7 +11,13 @@ GarfieldError
     ├── DivergedError    the model is no longer finite: training has failed
     ├── DecodingError    more workers lied than a code can undo
     ├── NodeFailed       a process that the run cannot do without did not start, or has ended
-    └── Deadlock         a simulated node waits where nobody can wake it
+    ├── Deadlock         a simulated node waits where nobody can wake it
+    └── SplitError       the store or the servers of a split training cannot go on with it
+        ├── RequestRefused    a split server refused a request, or could not answer it
+        ├── ObjectMissing     the store has no object of that name (also a KeyError)
+        ├── ObjectDamaged     an object is not what its header or its hash says
+        ├── AccessDenied      the store does not know the token, or it does not reach so far
+        └── StoreUnreachable  the store does not answer, or answers with an error; worth a retry
 
 `exit_code` is what a command ends with: 2 where something given to it must change before it
 is worth trying again, 1 for a run that has failed.
@@ -86,3 +92,39 @@ class NodeFailed(RunError):  # noqa: N818
 
 class Deadlock(RunError):  # noqa: N818 (the word for it)
     """A simulated node waits where nobody can wake it."""
+
+
+class SplitError(RunError):
+    """The store or the servers of a split training cannot go on with it."""
+
+
+class RequestRefused(SplitError):  # noqa: N818
+    """A split server refused a request, or could not answer it; `refusal` says why."""
+
+    def __init__(self, message: str, refusal: str = "failed", status: int = 500) -> None:
+        super().__init__(message)
+        self.refusal = refusal
+        self.status = status
+        """The HTTP status that goes with it."""
+
+
+class ObjectMissing(SplitError, KeyError):  # noqa: N818
+    """The store has no object of that name."""
+
+    __str__ = Exception.__str__  # KeyError's would print the message in quotes
+
+
+class ObjectDamaged(SplitError):  # noqa: N818
+    """An object is truncated or altered: not what its header or its hash says."""
+
+
+class AccessDenied(SplitError):  # noqa: N818
+    """The store does not know the token (401), or the token does not reach so far (403)."""
+
+    def __init__(self, message: str, status: int = 403) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class StoreUnreachable(SplitError):  # noqa: N818
+    """The store does not answer, or answers with an error of its own; worth a retry."""

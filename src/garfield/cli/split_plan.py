@@ -1,0 +1,61 @@
+"""`garfield split plan`: what each split would transfer and take, and which one is chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from garfield.cli.flags import Flags, spelt_out
+from garfield.cli.shared import AsJson, console, print_json
+
+if TYPE_CHECKING:
+    from garfield.core.config import Setting
+
+_TITLES = {"": "Planning", "servers": "Servers", "store": "Store"}
+
+
+def _panels() -> dict[str, list[Setting]]:
+    from garfield.core.config import settings_of
+    from garfield.split.plan_view import PlanSettings
+
+    panels: dict[str, list[Setting]] = {}
+    for setting in settings_of(PlanSettings):
+        panels.setdefault(_TITLES[setting.group], []).append(setting)
+    return panels
+
+
+def _plan(
+    *,
+    given: Annotated[dict[str, Any], Flags(_panels)],
+    picture: Annotated[
+        Path | None, Parameter(metavar="FILE.png", help="Draw it there too; .svg and .pdf as well.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int | None:
+    """Show what each split would transfer and take, and which one would be chosen.
+
+    With --data the stored size of the images is taken from the store, with --server the link
+    is measured and the server's load counts. Says so where plain streaming is better.
+    """
+    from garfield.core.config import made
+    from garfield.report.split_costs import costs_headline, costs_table, draw_costs
+    from garfield.split.plan_view import PlanSettings, view
+
+    found = view(made(PlanSettings, given))
+    if picture is not None:
+        draw_costs(found, picture)
+    if as_json:
+        print_json(found)
+        return None
+    out = console()
+    out.print(costs_headline(found), style="bold", soft_wrap=True)
+    out.print(costs_table(found))
+    out.print(found.advice, soft_wrap=True)
+    if picture is not None:
+        out.print(f"The picture is {picture}.", soft_wrap=True)
+    return None
+
+
+plan = spelt_out(_plan)

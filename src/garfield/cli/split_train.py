@@ -1,0 +1,202 @@
+"""`garfield split train`: fine-tuning over a split, or the plain way to compare with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter, validators
+
+from garfield.cli.exit_codes import DONE, FAILED, INTERRUPTED
+from garfield.cli.flags import Flags, spelt_out
+from garfield.cli.shared import (
+    AsJson,
+    WholeNumber,
+    console,
+    print_error,
+    print_json,
+    print_note,
+    progress,
+)
+from garfield.cli.train import default_directory
+
+if TYPE_CHECKING:
+    from garfield.core.config import Setting
+    from garfield.core.events import Event
+    from garfield.runs.run_directory import RunDirectory
+    from garfield.split.settings import FineTuning
+
+_TITLES = {
+    "": "Fine-tuning",
+    "loading": "Split and loading",
+    "servers": "Servers",
+    "store": "Store",
+}
+
+
+def _panels() -> dict[str, list[Setting]]:
+    from garfield.core.config import settings_of
+    from garfield.split.settings import FineTuning
+
+    panels: dict[str, list[Setting]] = {}
+    for setting in settings_of(FineTuning):
+        panels.setdefault(_TITLES[setting.group], []).append(setting)
+    return panels
+
+
+def _train(
+    *,
+    given: Annotated[dict[str, Any], Flags(_panels)],
+    out: Annotated[
+        Path | None, Parameter(metavar="DIR", help="Where the run is kept. (runs/DATE-TIME-split)")
+    ] = None,
+    config: Annotated[
+        Path | None, Parameter(metavar="FILE.toml", help="Settings as TOML; flags win.")
+    ] = None,
+    resume: Annotated[
+        Path | None, Parameter(metavar="DIR", help="Go on with the run kept there.")
+    ] = None,
+    threads: Annotated[
+        WholeNumber | None,
+        Parameter(help="Threads of torch. (all cores)", validator=validators.Number(gte=1)),
+    ] = None,
+    all_in_store: Annotated[
+        bool,
+        Parameter(help="Train at the server from first to last, as ALL_IN_COS of the thesis."),
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Fine-tune a model on images in a store, its first layers running beside them.
+
+    Without --split it is planned before every epoch from the measured bandwidth, and --baseline
+    trains the plain way, streaming images. Ctrl-C ends the run in good order; --resume goes on
+    with the batch that was next.
+    """
+    from garfield.runs.run_directory import RunDirectory
+
+    settings = settings_from(config, resume, given)
+    if all_in_store:
+        return _all_in_store(settings, as_json)
+    directory = RunDirectory(resume or out or default_directory("split"))
+    is_first = os.environ.get("RANK", "0") == "0"  # torchrun sets it; the first one tells
+    if resume is None and is_first:
+        directory.check_new()
+    interrupted, failure = _run(settings, directory, resume is not None, threads)
+    if is_first:
+        return _show(directory, interrupted, failure, as_json)
+    return FAILED if failure is not None else INTERRUPTED if interrupted else DONE
+
+
+train = spelt_out(_train)
+train.__doc__ = " ".join((_train.__doc__ or "").split())
+
+
+def settings_from(config: Path | None, resume: Path | None, given: dict[str, Any]) -> FineTuning:
+    """The settings of the run that is resumed, or of the file, or the defaults; flags win."""
+    from garfield.core.config import flattened, made, read_toml, settings_of
+    from garfield.core.errors import ConfigError
+    from garfield.runs.run_directory import RunDirectory
+    from garfield.split.settings import FineTuning
+
+    if resume is not None:
+        if config is not None:
+            raise ConfigError("--resume takes its settings from the run: leave --config away.")
+        directory = RunDirectory(resume)
+        directory.check_old()
+        config = directory.config
+    base = flattened(read_toml(config), settings_of(FineTuning)) if config else {}
+    return made(FineTuning, base | given)
+
+
+def _run(
+    settings: FineTuning, directory: RunDirectory, resumed: bool, threads: int | None
+) -> tuple[bool, str | None]:
+    """Train; whether it was interrupted, and what went wrong if something did."""
+    from garfield.core.errors import ConfigError, GarfieldError
+    from garfield.runs.interrupts import Interrupts
+
+    with progress() as bar, Interrupts() as interrupts:
+        task = bar.add_task("starting", total=None)
+
+        def tell(event: Event) -> None:
+            if event["event"] in ("began", "resumed"):
+                total = settings.epochs * event["batches"]
+                bar.update(task, total=total, completed=event["step"])
+            elif event["event"] == "batch":
+                told = (
+                    f"epoch {event['epoch'] + 1}/{settings.epochs}  split {event['split']}  "
+                    f"loss {event['loss']:.3f}"
+                )
+                bar.update(task, description=told, completed=event["step"])
+
+        try:
+            with interrupts.allowed():
+                import torch
+
+                from garfield.split.training import fine_tune
+
+                if threads is not None:
+                    torch.set_num_threads(threads)
+                fine_tune(settings, directory, tell, resume=resumed)
+        except KeyboardInterrupt:
+            return True, None
+        except ConfigError:
+            raise
+        except GarfieldError as problem:
+            return False, str(problem)
+    return False, None
+
+
+def _show(directory: RunDirectory, interrupted: bool, failure: str | None, as_json: bool) -> int:
+    """Write and print what came of it; the exit code."""
+    from garfield.core.errors import MissingDependency
+    from garfield.report.split_plots import draw_split
+    from garfield.report.split_summary import split_summary, split_table
+    from garfield.report.summary import versions
+
+    events = directory.events()
+    summary = split_summary(events) | {
+        "interrupted": interrupted,
+        "failure": failure,
+        "versions": versions(("garfield", "numpy", "torch", "httpx")),
+    }
+    if directory.path.is_dir():
+        directory.write_summary(summary)
+        try:
+            draw_split(events, f"{summary['model']}, split {summary['split']}", directory.path)
+        except MissingDependency as missing:
+            print_note(str(missing))
+    if as_json:
+        print_json(summary)
+    elif summary["iterations"]:
+        out = console()
+        out.print(split_table(summary))
+        out.print(f"Kept in {directory.path}/", soft_wrap=True)
+    if failure is not None:
+        print_error(failure)
+    if (failure is not None or interrupted) and any(directory.checkpoints.glob("*.npz")):
+        print_note(f"Go on with: garfield split train --resume {directory.path}")
+    return FAILED if failure is not None else INTERRUPTED if interrupted else DONE
+
+
+def _all_in_store(settings: FineTuning, as_json: bool) -> int:
+    from garfield.split.all_in_store import train_in_store
+
+    with progress() as bar:
+        task = bar.add_task("training beside the store", total=None)
+
+        def tell(event: Event) -> None:
+            bar.update(task, description=f"step {event['step']}  loss {event['loss']:.3f}")
+
+        found = train_in_store(settings, tell)
+    if as_json:
+        print_json(found)
+        return DONE
+    out = console()
+    out.print(
+        f"{found.iterations} iterations in {found.time_s:.1f} s beside the store, "
+        f"{100 * found.accuracy:.1f} % right in the last epoch, loss {found.loss:.4g}. "
+        f"The trained layers are in {found.result}."
+    )
+    return DONE

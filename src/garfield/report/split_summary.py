@@ -1,0 +1,158 @@
+"""What came of a split fine-tuning: its events summed up, as numbers and as a table.
+
+A batch's bytes are those that arrived while it was waited for and trained on; as requests go
+ahead of training, only sums over an epoch say what was needed. What was told of steps after the
+one that a resumed run began with was lost, and is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from garfield.core.events import Event
+
+
+@dataclass(frozen=True)
+class SplitHistory:
+    """The events of a run that count."""
+
+    began: Event
+    """The first of them: model, freeze, layers, sizes."""
+    batches: Sequence[Event]
+    evaluations: Sequence[Event]
+    ends: Sequence[Event]
+    """One per part of the run that came to its end."""
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> SplitHistory:
+        began: Event = {}
+        batches: list[Event] = []
+        evaluations: list[Event] = []
+        ends: list[Event] = []
+        for event in events:
+            kind = event["event"]
+            if kind == "batch":
+                batches.append(event)
+            elif kind == "evaluated":
+                evaluations.append(event)
+            elif kind == "done":
+                ends.append(event)
+            elif kind in ("began", "resumed"):
+                began = began or event
+                step = event["step"]
+                batches = [batch for batch in batches if batch["step"] <= step]
+                evaluations = [each for each in evaluations if each["step"] <= step]
+        return cls(began, batches, evaluations, ends)
+
+    @property
+    def epochs(self) -> list[list[Event]]:
+        """The batches of each epoch."""
+        return [list(of_one) for _, of_one in groupby(self.batches, lambda event: event["epoch"])]
+
+
+def split_summary(events: Iterable[Event]) -> dict[str, Any]:
+    """What summary.json holds of a run."""
+    history = SplitHistory.of(events)
+    batches, epochs = history.batches, history.epochs
+    seconds = sum(each["wait_s"] + each["compute_s"] for each in batches)
+    received = sum(each["received_bytes"] for each in batches)
+    samples = sum(each["samples"] for each in batches)
+    return {
+        "time_s": seconds,
+        "iterations": len(batches),
+        "samples": samples,
+        "samples_per_s": samples / seconds if seconds else None,
+        "received_bytes": received,
+        "bytes_per_iteration": received / len(batches) if batches else None,
+        "bytes_per_sample": received / samples if samples else None,
+        "stored_bytes_per_sample": history.began.get("stored_bytes"),
+        "uploaded_bytes": sum(each["uploaded_bytes"] for each in history.ends),
+        "split": batches[-1]["split"] if batches else None,
+        "freeze": history.began.get("freeze"),
+        "model": history.began.get("model"),
+        "epochs": [_epoch(each) for each in epochs],
+        "loss": batches[-1]["loss"] if batches else None,
+        **_accuracy(history),
+        "wait_s": sum(each["wait_s"] for each in batches),
+        "compute_s": sum(each["compute_s"] for each in batches),
+        "peak_memory_client_bytes": max((each["peak_bytes"] for each in batches), default=None),
+        "peak_memory_server_bytes": max((each["server_peak_bytes"] for each in batches), default=0)
+        or None,
+        "retries": sum(each["retries"] for each in history.ends),
+        "cache_hits": sum(each["cache_hits"] for each in history.ends),
+    }
+
+
+def _accuracy(history: SplitHistory) -> dict[str, Any]:
+    """On what was held out; else on the last epoch's samples, as they were trained on."""
+    if history.evaluations:
+        return {"accuracy": history.evaluations[-1]["accuracy"], "accuracy_of": "held-out samples"}
+    if not history.epochs:
+        return {"accuracy": None, "accuracy_of": None}
+    last = history.epochs[-1]
+    right, count = (sum(each[what] for each in last) for what in ("right", "samples"))
+    return {"accuracy": right / count, "accuracy_of": "training samples, in the last epoch"}
+
+
+def _epoch(batches: Sequence[Event]) -> dict[str, Any]:
+    return {
+        "epoch": batches[0]["epoch"],
+        "split": batches[-1]["split"],
+        "time_s": sum(each["wait_s"] + each["compute_s"] for each in batches),
+        "received_bytes": sum(each["received_bytes"] for each in batches),
+        "loss": sum(each["loss"] for each in batches) / len(batches),
+    }
+
+
+def split_table(summary: Mapping[str, Any]) -> Table:
+    """One line per question that a reader has."""
+    table = Table(box=box.SIMPLE, show_header=False, show_edge=False, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column()
+    for name, text in _lines(summary).items():
+        if text:
+            table.add_row(name, Text(text))
+    return table
+
+
+def _lines(summary: Mapping[str, Any]) -> dict[str, str]:
+    accuracy = summary["accuracy"]
+    split = summary["split"]
+    where = (
+        "plain streaming: every layer ran here" if split == 0 else f"{split} layers at the server"
+    )
+    peaks = [
+        f"{size(summary[f'peak_memory_{side}_bytes'])} at the {side}"
+        for side in ("client", "server")
+        if summary[f"peak_memory_{side}_bytes"]
+    ]
+    waited = summary["wait_s"] / summary["time_s"] if summary["time_s"] else 0.0
+    return {
+        "accuracy": f"{100 * accuracy:.1f} % of {summary['accuracy_of']}" if accuracy is not None
+        else "",
+        "loss": f"{summary['loss']:.4g}" if summary["loss"] is not None else "",
+        "time": f"{summary['time_s']:.1f} s for {summary['iterations']} iterations, "
+        f"{waited:.0%} of it waiting for features",
+        "split": where if split is not None else "",
+        "received": f"{size(summary['received_bytes'])}, "
+        f"{size(summary['bytes_per_iteration'] or 0)} an iteration",
+        "weights put": size(summary["uploaded_bytes"]) if summary["uploaded_bytes"] else "",
+        "peak memory": ", ".join(peaks),
+        "from cache": f"{summary['cache_hits']} samples" if summary["cache_hits"] else "",
+        "retries": str(summary["retries"]) if summary["retries"] else "",
+    }  # fmt: skip
+
+
+def size(count: float) -> str:
+    """Bytes in words."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= unit:
+            return f"{count / unit:,.3g} {name}"
+    return f"{count:.0f} B"

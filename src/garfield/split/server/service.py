@@ -1,0 +1,344 @@
+"""A request from its rights to its last row: what the server does, without HTTP.
+
+    may the tenant read the object, and the weights?     the store says so, with the tenant's token
+    how much memory does it need?                        measured, `memory`
+    when, where, with which COS batch?                   `queue`
+    rows, as the worker computes them                    `workers`
+
+A worker that is lost, by its memory limit or otherwise, costs nothing but time: the rest of the
+rows is computed by another, with half the batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+
+from garfield.core.errors import GarfieldError, ObjectMissing, RequestRefused
+from garfield.split.objects import INDEX_NAME
+from garfield.split.server.memory import MemoryBook, Rehearsal
+from garfield.split.server.messages import Kind
+from garfield.split.server.outlet import ClientGone, Outlet
+from garfield.split.server.queue import Grant, RequestQueue
+from garfield.split.server.reading import check_below, tenants_store
+from garfield.split.server.refusals import as_refusal
+from garfield.split.server.settings import ServeSettings, amount
+from garfield.split.server.weights import WeightsCache, WeightsFile
+from garfield.split.server.workers import WorkerLost, WorkerPool
+from garfield.split.wire import (
+    ExtractRequest,
+    ProfileRequest,
+    Refusal,
+    TrainRequest,
+    encode_request,
+    end_frame,
+    from_body,
+)
+
+if TYPE_CHECKING:
+    from garfield.split.stores import Store
+
+TRIES = 4
+TIMED_BATCH = 8
+_STORE_THREADS = 16
+Answer = TypeVar("Answer")
+
+
+@dataclass
+class Served:
+    """What has been served so far."""
+
+    requests: int = 0
+    refused: int = 0
+    abandoned: int = 0
+    """Requests whose clients went before the end."""
+    retries: int = 0
+    samples: int = 0
+    sent_bytes: int = 0
+    read_bytes: int = 0
+    reduced: int = 0
+    """Requests whose COS batch was smaller than they allowed (Table 5.4)."""
+    batches: list[int] = field(default_factory=list)
+    """COS batches of the last requests."""
+
+
+@dataclass
+class Progress:
+    """How far the answer to a request has come, over all tries."""
+
+    rows: int = 0
+    retries: int = 0
+    b_max: int = 1
+    batches: list[int] = field(default_factory=list)
+    peak_bytes: int = 0
+    reserved_bytes: int = 0
+    waited_s: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class SplitService:
+    """Answers requests; holds nothing of a tenant but weights, which are named by their hash."""
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        pool: WorkerPool,
+        queue: RequestQueue,
+        weights: WeightsCache,
+    ) -> None:
+        self.settings, self.pool, self.queue, self.weights = settings, pool, queue, weights
+        self.book = MemoryBook(queue)
+        self.served = Served()
+        self.store_settings = asdict(settings.connection)
+        self._layer_seconds: dict[object, Mapping[str, Any]] = {}
+        self._most_object = amount(settings.most_object, "most_object")
+        self._threads = ThreadPoolExecutor(_STORE_THREADS, "garfield-split-store")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def extract(self, request: ExtractRequest, access: str, out: Outlet) -> None:
+        """Put the answer to a request into an outlet, and end it, whatever happens."""
+        self.served.requests += 1
+        try:
+            await self._extract(request, access, out)
+        except GarfieldError as error:
+            self.served.refused += 1
+            out.end(as_refusal(error))
+        except ClientGone:
+            self.served.abandoned += 1
+        except asyncio.CancelledError:
+            self.served.abandoned += 1
+            out.end(Refusal.FAILED.error("The server is being stopped."))
+            raise
+        except Exception as failure:
+            self.served.refused += 1
+            out.end(Refusal.FAILED.error(f"The server failed: {type(failure).__name__}."))
+            raise
+        else:
+            out.end()
+
+    async def profile(self, request: ProfileRequest, access: str) -> Mapping[str, Any]:
+        """What a model's first layers need here, and how long they take."""
+        check_below(self.settings.store, request.data)
+        async with AsyncExitStack() as stack:
+            store = await self.in_thread(lambda: self.open(request.data, access))
+            weights = await self.held_weights(stack, store, request)
+            if weights is None:  # somebody who may read nothing here is not worked for
+                with suppress(ObjectMissing):
+                    await self.in_thread(lambda: store.size(INDEX_NAME))
+            rehearsal = Rehearsal.of_prefix(
+                request.prefix, request.split, request.input_shape, weights
+            )
+            measured = await self.book.of(rehearsal)
+            layers = await self._layer_times(rehearsal, request)
+        return {
+            "base_bytes": measured.line.base_bytes,
+            "per_sample_bytes": measured.line.per_sample_bytes,
+            "load_bytes": measured.load_bytes,
+            "out_shape": measured.out_shape,
+            "seconds": measured.seconds,
+            "layers": layers,
+            "source": next(iter(self.pool.devices.values())).source.value,
+        }
+
+    async def _layer_times(
+        self, rehearsal: Rehearsal, request: ProfileRequest
+    ) -> Mapping[str, Any] | None:
+        """Seconds of each layer of a registered model, timed once; None for the user's own."""
+        if request.model is None or request.split == 0:
+            return None
+        if rehearsal.key not in self._layer_seconds:
+            measured = await self.book.of(rehearsal)
+            base, per_sample = measured.needs(0, TIMED_BATCH)
+            apart = 2 * measured.load_bytes + (64 << 20)  # layers one by one, not in place
+            grant = await self.queue.granted(base + apart, 2 * per_sample, TIMED_BATCH)
+            task = {**rehearsal.task, "work": "time-layers", "batch": grant.batch}
+            try:
+                async with aclosing(grant.worker.run(task, grant.most_bytes)) as answers:
+                    (message,) = [message async for message in answers]
+            except WorkerLost as lost:
+                raise _told(lost, 1) from None
+            finally:
+                self.queue.release(grant)
+            if message.kind is Kind.REFUSED:
+                raise from_body(message.content, Refusal.FAILED.status)
+            self._layer_seconds[rehearsal.key] = message.told
+        return self._layer_seconds[rehearsal.key]
+
+    async def _extract(self, request: ExtractRequest, access: str, out: Outlet) -> None:
+        check_below(self.settings.store, request.data)
+        input_shape = input_shape_of(request)
+        async with AsyncExitStack() as stack:
+            store = await self.in_thread(lambda: self.open(request.data, access))
+            size = await self.in_thread(lambda: store.size(request.object_name))
+            if size > self._most_object:
+                raise Refusal.TOO_LARGE.error(
+                    f"{request.object_name} has {size} bytes; this server reads objects of "
+                    f"{self._most_object}."
+                )
+            weights = await self.held_weights(stack, store, request)
+            rehearsal = Rehearsal.of_prefix(request.prefix, request.split, input_shape, weights)
+            task = {
+                "work": "extract",
+                "request": encode_request(request).decode(),
+                "access": access,
+                "store": self.store_settings,
+                "object_bytes": size,
+                "input_shape": input_shape,
+                "weights_file": weights.path if weights else None,
+            }
+            progress = Progress(b_max=self._most_batch(request))
+            while not await self._tried(rehearsal, task, progress, out):
+                pass
+        await out.put(end_frame(self._trailer(progress, size)))
+
+    def _most_batch(self, request: ExtractRequest) -> int:
+        """b_max: the training batch, or the samples wanted if they are fewer."""
+        if request.samples is not None:
+            return min(request.batch, len(request.samples))
+        return min(
+            request.batch, self.settings.batching.fixed_batch
+        )  # how many there are is not known yet
+
+    async def _tried(
+        self,
+        rehearsal: Rehearsal,
+        task: Mapping[str, Any],
+        progress: Progress,
+        out: Outlet,
+    ) -> bool:
+        """Try once; False if a worker was lost and another try is worth it."""
+        measured = await self.book.of(rehearsal)
+        b_min = min(self.settings.batching.b_min, progress.b_max)
+        base, per_sample = measured.needs(task["object_bytes"], b_min)
+        grant = await self.queue.granted(base, per_sample, progress.b_max)
+        progress.batches.append(grant.batch)
+        progress.waited_s += grant.waited_s
+        progress.reserved_bytes = max(progress.reserved_bytes, grant.reserved_bytes)
+        try:
+            await self.run(grant, task, progress, out)
+            return True
+        except WorkerLost as lost:
+            refused = _told(lost, progress.retries + 1)
+        except RequestRefused as error:
+            if error.refusal != Refusal.OUT_OF_MEMORY.word:
+                raise
+            refused = error
+        finally:
+            self.queue.release(grant)
+        if refused.refusal == Refusal.OUT_OF_MEMORY.word:
+            self.book.widen(rehearsal)
+        progress.retries += 1
+        self.served.retries += 1
+        progress.b_max = max(1, grant.batch // 2)
+        if progress.retries >= TRIES:
+            raise refused
+        return False
+
+    async def run(
+        self, grant: Grant, task: Mapping[str, Any], progress: Progress, out: Outlet
+    ) -> None:
+        """Run a granted task, and pass its rows on."""
+        worker = grant.worker
+        told = {**task, "batch": grant.batch, "rows_done": progress.rows}
+        async with aclosing(worker.run(told, grant.most_bytes)) as answers:
+            while True:
+                try:
+                    with anyio.fail_after(self.settings.work_s):
+                        message = await anext(answers)
+                except TimeoutError:
+                    raise WorkerLost(
+                        f"{worker.name} was silent for {self.settings.work_s:g} s", False
+                    ) from None
+                if message.kind is Kind.REFUSED:
+                    raise from_body(message.content, Refusal.FAILED.status)
+                if message.kind is Kind.DONE:
+                    break
+                await out.put(message.content)
+                progress.rows += message.rows
+        progress.peak_bytes = max(progress.peak_bytes, worker.grown_bytes)
+        for what, seconds in message.told["seconds"].items():
+            progress.seconds[what] = progress.seconds.get(what, 0.0) + seconds
+
+    def _trailer(self, progress: Progress, size: int) -> Mapping[str, Any]:
+        served = self.served
+        served.samples += progress.rows
+        served.read_bytes += size
+        served.reduced += progress.batches[-1] < progress.b_max
+        served.batches = [*served.batches[-999:], progress.batches[-1]]
+        return {
+            "cos_batch": progress.batches[-1],
+            "cos_batches": progress.batches,
+            "retries": progress.retries,
+            "peak_bytes": progress.peak_bytes,
+            "reserved_bytes": progress.reserved_bytes,
+            "waited_s": progress.waited_s,
+            "seconds": progress.seconds,
+            "read_bytes": size,
+        }
+
+    def open(self, data: str, access: str) -> Store:
+        return tenants_store(data, access, self.store_settings)
+
+    async def held_weights(
+        self,
+        stack: AsyncExitStack,
+        store: Store,
+        request: ExtractRequest | ProfileRequest | TrainRequest,
+    ) -> WeightsFile | None:
+        """The weights that a request names, held until the stack closes."""
+        if request.weights is None or getattr(request, "split", 1) == 0:
+            return None
+        held = self.weights.held(store, request.weights, self.in_thread)
+        return await stack.enter_async_context(held)
+
+    async def in_thread(self, call: Callable[[], Answer]) -> Answer:
+        """A blocking call of a store."""
+        loop = asyncio.get_running_loop()
+        try:
+            with anyio.fail_after(self.settings.store_s):
+                return await loop.run_in_executor(self._threads, call)
+        except TimeoutError:
+            raise Refusal.STORE.error(
+                f"The store did not answer in {self.settings.store_s:g} s."
+            ) from None
+
+
+def _told(lost: WorkerLost, times: int) -> RequestRefused:
+    """What the client hears if there is no further try."""
+    if lost.by_memory:
+        return Refusal.OUT_OF_MEMORY.error(
+            f"The request needed more memory than was reserved for it, {times} times, at ever "
+            "smaller batches."
+        )
+    return Refusal.FAILED.error(f"The process that worked on the request ended, {times} times.")
+
+
+def input_shape_of(request: ExtractRequest | TrainRequest) -> tuple[int, ...]:
+    """The shape of one transformed image: from its transforms, else what the model is made for.
+
+    It is a claim: a worker compares it with what comes, and nothing is run on anything else.
+    """
+    from garfield.split.models import SPLIT_MODELS
+    from garfield.split.transforms import Transforms
+
+    shape = Transforms.from_json(request.transforms).out_shape
+    if shape is not None:
+        return shape
+    if request.model is not None:
+        return SPLIT_MODELS[request.model].image
+    try:
+        told = json.loads(getattr(request, "graph", None) or "")["input"]
+        if 1 <= len(told) <= 4 and all(type(side) is int and 0 < side <= 4096 for side in told):
+            return tuple(told)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise Refusal.BAD_MODEL.error("The graph does not tell the shape of its input.")

@@ -1,0 +1,99 @@
+"""A whole fine-tuning as one request (ALL_IN_COS, thesis 5.4.1): rights, memory, progress.
+
+It is admitted when the memory of the whole training is free, and keeps it to the end: nothing
+can be made smaller to let others in. The answer is a line of JSON for every batch, and a last
+one that says where the trained layers are, or what went wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from garfield.core.errors import GarfieldError, RequestRefused
+from garfield.core.files import as_json
+from garfield.split.server.extraction_sizes import OBJECTS_HELD
+from garfield.split.server.memory import Rehearsal
+from garfield.split.server.outlet import ClientGone, Outlet
+from garfield.split.server.reading import check_below
+from garfield.split.server.refusals import as_refusal
+from garfield.split.server.service import Progress, SplitService, input_shape_of
+from garfield.split.server.workers import WorkerLost
+from garfield.split.wire import Refusal, TrainRequest, encode_request
+
+if TYPE_CHECKING:
+    from garfield.split.stores import Store
+
+
+async def train_whole(
+    service: SplitService, request: TrainRequest, access: str, out: Outlet
+) -> None:
+    """Put the progress of a training into an outlet, and end it, whatever happens."""
+    service.served.requests += 1
+    try:
+        told = await _trained(service, request, access, out)
+    except ClientGone:
+        service.served.abandoned += 1
+        return
+    except GarfieldError as error:
+        service.served.refused += 1
+        refused = as_refusal(error)
+        if not out.has_begun:
+            out.end(refused)
+            return
+        told = {"event": "failed", "error": refused.refusal, "message": str(refused)}
+    await out.put((as_json(told) + "\n").encode())
+    out.end()
+
+
+async def _trained(
+    service: SplitService, request: TrainRequest, access: str, out: Outlet
+) -> Mapping[str, Any]:
+    check_below(service.settings.store, request.data)
+    shape = input_shape_of(request)
+    async with AsyncExitStack() as stack:
+        store = await service.in_thread(lambda: service.open(request.data, access))
+        sizes = await service.in_thread(lambda: _sizes(store, request))
+        weights = await service.held_weights(stack, store, request)
+        measured = await service.book.of(Rehearsal.of_training(request, shape, weights))
+        objects = sum(sorted(sizes)[-OBJECTS_HELD:])
+        base, per_sample = measured.needs(objects, request.batch)
+        task = {
+            "work": "train",
+            "request": encode_request(request).decode(),
+            "access": access,
+            "store": service.store_settings,
+            "object_bytes": sizes,
+            "input_shape": shape,
+            "weights_file": weights.path if weights else None,
+        }
+        progress = Progress()
+        # of one size, whatever the memory: training cannot do with a smaller batch
+        grant = await service.queue.granted(base + request.batch * per_sample, 1, 1)
+        try:
+            await service.run(grant, task, progress, out)
+        except WorkerLost as lost:
+            raise _lost(lost) from None
+        finally:
+            service.queue.release(grant)
+    return {
+        "event": "done",
+        "result": request.result,
+        "peak_bytes": progress.peak_bytes,
+        "reserved_bytes": grant.reserved_bytes,
+        "waited_s": grant.waited_s,
+        "seconds": progress.seconds,
+    }
+
+
+def _sizes(store: Store, request: TrainRequest) -> list[int]:
+    return [store.size(name) for name in request.objects]
+
+
+def _lost(lost: WorkerLost) -> RequestRefused:
+    if lost.by_memory:
+        return Refusal.OUT_OF_MEMORY.error(
+            "The training needed more memory than was reserved. Take a smaller batch, or split."
+        )
+    return Refusal.FAILED.error("The process that trained has ended.")

@@ -1,0 +1,376 @@
+"""Warm worker processes under hard memory limits: started ahead, recycled, replaced when killed.
+
+They are forked from a process that has torch loaded, so each is ready in a moment and shares
+those pages; what it touches itself is its own and counts. One task at a time runs in a worker,
+with a limit set for that task. Whatever happens to it, the server goes on: a worker that
+crashes, is killed for its memory or does not stop when told to is replaced by a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from multiprocessing import Pipe, forkserver
+from multiprocessing.connection import Connection
+from typing import Any
+
+import anyio
+
+from garfield.core.errors import NodeFailed, RequestRefused
+from garfield.runs.supervised import Channel
+from garfield.runs.supervisor import Supervisor
+from garfield.split.server import messages
+from garfield.split.server.limits import (
+    DeviceMemory,
+    ProcessMemory,
+    Source,
+    device_memory,
+    steady_heap,
+    trim_heap,
+)
+from garfield.split.server.messages import (
+    ENDS,
+    Kind,
+    Message,
+    OtherSideGone,
+    ServerSide,
+    WorkerSide,
+)
+from garfield.split.wire import Refusal, as_body
+
+PRELOADED = ("torch", "garfield.split.server.loaded_ahead")
+START_S = 120.0  # importing torch on a busy machine
+ABORT_S = 2.0  # for a worker to notice that nobody wants its answer; else it is killed
+SLACK = 8 << 20
+"""Bytes beyond what is measured: the kernel counts ahead for each processor, and its own memory
+for sockets; pages of the interpreter that a task is the first to write to become its own."""
+
+Work = Callable[[Mapping[str, Any], WorkerSide], Mapping[str, Any]]
+"""What a task runs: sends its rows itself, and returns what DONE tells."""
+
+
+class WorkerLost(Exception):  # noqa: N818
+    """A worker ended in the middle of a task: `by_memory` if its limit killed it."""
+
+    def __init__(self, message: str, by_memory: bool) -> None:
+        super().__init__(message)
+        self.by_memory = by_memory
+
+
+@dataclass(eq=False)
+class Worker:
+    """One warm process, seen from the server."""
+
+    name: str
+    device: str
+    memory: ProcessMemory
+    side: ServerSide
+    pid: int
+    held_bytes: int
+    """What it held when it last had nothing to do."""
+    served: int = 0
+    busy: bool = False
+    """It is somebody's: from a grant until it is released."""
+    held_before: int = 0
+    """What it held when its last task began."""
+    lost: bool = False
+    """It has ended: it will be replaced."""
+    stuck: bool = False
+    """It did not drop a task that nobody wants any more: it will be replaced."""
+
+    @property
+    def idle_bytes(self) -> int:
+        """What is set aside for it while it merely waits."""
+        return self.held_bytes + SLACK
+
+    @property
+    def grown_bytes(self) -> int:
+        """The peak of its task, beyond what it held before."""
+        return max(0, self.memory.peak_bytes - self.held_before)
+
+    async def run(self, task: Mapping[str, Any], most_bytes: int) -> AsyncGenerator[Message, None]:
+        """Run a task with so much memory; gives its messages, the last of them its end.
+
+        WorkerLost if the process ends instead. Whoever stops listening early calls the task off.
+        """
+        ended = False
+        self.held_before = self.held_bytes
+        try:
+            self.memory.forget_peak()
+            self.memory.limit(most_bytes)
+            await self.side.send(messages.of(Kind.TASK, task))
+            while not ended:
+                message = await self.side.receive()
+                ended = message.kind in ENDS
+                if ended:
+                    self.held_bytes = self.memory.used_bytes
+                    self.served += 1
+                yield message
+        except (OtherSideGone, OSError) as problem:
+            self.lost = ended = True
+            raise WorkerLost(f"{self.name}: {problem}", self.memory.kills > 0) from None
+        finally:
+            if not ended:
+                await self._call_off()
+
+    async def go_on(self) -> int:
+        """After a MARK: how far it has grown until there; it is measured anew from here."""
+        grown = self.grown_bytes
+        self.memory.forget_peak()
+        await self.side.send(Message(Kind.GO_ON))
+        return grown
+
+    async def _call_off(self) -> None:
+        """Make it forget its task; if it does not, it will be replaced."""
+        self.stuck = True  # unless it answers
+        with anyio.move_on_after(ABORT_S):
+            try:
+                await self._drain()
+            except OtherSideGone:
+                self.lost = True
+            self.stuck = False
+
+    async def _drain(self) -> None:
+        await self.side.send(Message(Kind.ABORT))
+        while (message := await self.side.receive()).kind not in ENDS:
+            if message.kind is Kind.MARK:
+                await self.side.send(Message(Kind.GO_ON))
+        self.held_bytes = self.memory.used_bytes
+
+
+@dataclass
+class PoolRecord:
+    """What has happened to the workers so far."""
+
+    started: int = 0
+    recycled: int = 0
+    lost: int = 0
+    lost_by_memory: int = 0
+    stopped: int = 0
+    """Killed, as they worked on for a client that had gone."""
+
+
+@dataclass
+class WorkerPool:
+    """The workers of all devices. Use as an async context; `changed` is called when one is free."""
+
+    budgets: Mapping[str, int]
+    """Bytes by device."""
+    workers: int
+    """For each device."""
+    recycle_after: int = 200
+    """Tasks, after which a worker is replaced by a fresh one."""
+    threads: int = 1
+    sources: Sequence[Source] = tuple(Source)
+    changed: Callable[[], None] = lambda: None
+    record: PoolRecord = field(default_factory=PoolRecord)
+    devices: dict[str, DeviceMemory] = field(default_factory=dict)
+    all: list[Worker] = field(default_factory=list)
+    _replacing: set[asyncio.Task[None]] = field(default_factory=set)
+    _closing: bool = False
+
+    async def __aenter__(self) -> WorkerPool:
+        self._thread = _starting_thread()
+        self._supervisor = await self._call(lambda: Supervisor(preload=PRELOADED))
+        try:
+            for name, budget in self.budgets.items():
+                self.devices[name] = device_memory(name, budget, self.sources)
+            names = [(device, slot) for device in self.budgets for slot in range(self.workers)]
+            await asyncio.gather(*(self._start(device, slot) for device, slot in names))
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._closing = True
+        for task in self._replacing:
+            task.cancel()
+        await asyncio.gather(*self._replacing, return_exceptions=True)
+        await self._call(self._supervisor.stop)
+        for worker in self.all:
+            worker.side.close()
+            await self._call(worker.memory.close)
+        self.all.clear()
+        for device in self.devices.values():
+            await self._call(device.close)
+
+    def free(self, device: str) -> list[Worker]:
+        """Workers of a device that wait for a task, the least used first."""
+        found = [w for w in self.all if w.device == device and not (w.busy or w.lost or w.stuck)]
+        return sorted(found, key=lambda worker: worker.served)
+
+    def idle_bytes(self, device: str) -> int:
+        """What the workers of a device hold by merely being there; of those to come, a guess."""
+        known = [worker.idle_bytes for worker in self.all if worker.device == device]
+        missing = self.workers - len(known)
+        return sum(known) + missing * max(known, default=0)
+
+    def released(self, worker: Worker) -> None:
+        """Take a worker back after a task; one that is lost or worn out is replaced."""
+        worker.busy = False
+        if self._closing:
+            return
+        if worker.lost or worker.stuck or worker.served >= self.recycle_after:
+            self._replace(worker)
+        self.changed()
+
+    def _replace(self, worker: Worker) -> None:
+        if worker.lost:
+            self.record.lost += 1
+            self.record.lost_by_memory += worker.memory.kills > 0
+        elif worker.stuck:
+            self.record.stopped += 1
+        else:
+            self.record.recycled += 1
+        self.all.remove(worker)
+        task = asyncio.get_running_loop().create_task(self._started_anew(worker))
+        self._replacing.add(task)
+        task.add_done_callback(self._replacing.discard)
+
+    async def _started_anew(self, old: Worker) -> None:
+        """Until a new one runs: a machine short of processes now may have some later."""
+        old.side.close()
+        await self._call(lambda: self._supervisor.kill(old.name, "it is replaced"))
+        await self._call(lambda: self._supervisor.events(0))
+        await self._call(old.memory.close)
+        slot = int(old.name.rpartition("-")[2])
+        for pause_s in (0.0, 0.1, 1.0, 5.0, 15.0, 60.0):
+            await asyncio.sleep(pause_s)
+            try:
+                await self._start(old.device, slot)
+            except (NodeFailed, OSError, OtherSideGone, TimeoutError):
+                continue
+            self.changed()
+            return
+
+    async def _start(self, device: str, slot: int) -> None:
+        name = f"extract-{device}-{slot}"
+        ours, theirs = Pipe()
+        with theirs:
+            await self._call(
+                lambda: self._supervisor.start(name, worker_main, theirs, self.threads)
+            )
+        stream = socket.socket(fileno=os.dup(ours.fileno()))
+        ours.close()
+        side = await ServerSide.over(stream)
+        memory = self.devices[device].worker(name)
+        try:
+            pid = self._supervisor.pids[name]
+            memory.take_in(pid)
+            await side.send(Message(Kind.READY))
+            with anyio.fail_after(START_S):
+                first = await side.receive()
+            if first.kind is not Kind.READY:
+                raise OtherSideGone(first.content.decode(errors="replace"))
+        except BaseException:
+            side.close()
+            await self._call(lambda: self._supervisor.kill(name, "it did not start"))
+            await self._call(memory.close)
+            raise
+        self.all.append(Worker(name, device, memory, side, pid, memory.used_bytes))
+        self.record.started += 1
+
+    async def _call(self, function: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+
+@cache
+def _starting_thread() -> ThreadPoolExecutor:
+    """The one thread of this process that starts workers, of whatever pool, and never ends:
+    a supervisor is for one thread, and the kernel ends processes with the thread they are of."""
+    return ThreadPoolExecutor(1, "garfield-split-workers")
+
+
+def load_ahead() -> None:
+    """Start the process that workers are forked from, with all that they need loaded.
+
+    A pool does so by itself. Who starts other supervised processes first, as a demo does its
+    store, calls this before: there is one such process, and what it has not loaded when it
+    starts every worker must load by itself.
+    """
+
+    def start() -> None:
+        Supervisor(preload=PRELOADED)
+        with suppress(ConnectionError):
+            forkserver.ensure_running()
+
+    _starting_thread().submit(start).result()
+
+
+def worker_main(channel: Channel, connection: Connection, threads: int) -> None:
+    """Be a worker: warm up, then do one task after another until the server goes."""
+    gc.freeze()  # what came by the fork stays shared: collecting would write to its pages
+    steady_heap()
+    side = WorkerSide(socket.socket(fileno=os.dup(connection.fileno())))
+    connection.close()
+    with suppress(OtherSideGone):
+        side.receive()  # it holds our memory now: what is touched from here on counts
+        works = _warm(threads)
+        _give_back()
+        side.send(Message(Kind.READY))
+        while True:
+            task = side.receive()
+            if task.kind is Kind.TASK:  # an ABORT may come after its task has ended
+                side.send(_done(task.told, works, side))
+
+
+def _warm(threads: int) -> Mapping[str, Work]:
+    """Import and run once what every task needs."""
+    import torch
+
+    from garfield.split.server import extraction, worker_training
+
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    extraction.warm_up()
+    return {
+        "extract": extraction.extract,
+        "rehearse": extraction.rehearse,
+        "time-layers": extraction.time_layers,
+        "train": worker_training.train,
+        "rehearse-training": worker_training.rehearse_training,
+    }
+
+
+def _done(task: Mapping[str, Any], works: Mapping[str, Work], side: WorkerSide) -> Message:
+    """Do a task, give its memory back, and say how it ended."""
+    try:
+        message = messages.of(Kind.DONE, works[task["work"]](task, side))
+    except RequestRefused as refused:
+        message = Message(Kind.REFUSED, as_body(refused))
+    except OtherSideGone:
+        raise
+    except MemoryError:
+        message = Message(Kind.REFUSED, as_body(_out_of_memory()))
+    except Exception as failure:
+        refusal = _out_of_memory() if _is_memory(failure) else _failed(failure)
+        message = Message(Kind.REFUSED, as_body(refusal))
+    _give_back()
+    return message
+
+
+def _is_memory(failure: Exception) -> bool:
+    """torch has no exception of its own for a CPU that has no memory left."""
+    return isinstance(failure, RuntimeError) and "can't allocate memory" in str(failure)
+
+
+def _out_of_memory() -> RequestRefused:
+    return Refusal.OUT_OF_MEMORY.error("The task needs more memory than was reserved for it.")
+
+
+def _failed(failure: Exception) -> RequestRefused:
+    """The kind of a failure goes to the client, its text may hold what is not for strangers."""
+    return Refusal.FAILED.error(f"The task failed: {type(failure).__name__}.")
+
+
+def _give_back() -> None:
+    gc.collect()
+    trim_heap()

@@ -1,0 +1,116 @@
+"""The client against a real Swift, through both of its APIs, from another port than the server."""
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from garfield.core.errors import ObjectMissing, RequestRefused
+from garfield.split.client.data_set import DataSet
+from garfield.split.client.loader import SplitLoader
+from garfield.split.embedded.swift import EmbeddedSwift
+from garfield.split.limited_link import LimitedLink
+from garfield.split.models import load
+from garfield.split.objects import Index, ObjectEntry, pack
+from garfield.split.objects.index import INDEX_NAME
+from garfield.split.server.serving import running_server
+from garfield.split.server.settings import ServeSettings
+from garfield.split.settings import Loading
+from garfield.split.stores import open_store
+from tests.split_data import RANDOM, clothes, talking
+
+pytest.importorskip("swift", reason="the extra split-demo brings it")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+COUNTS = (8, 5)
+
+
+@pytest.fixture(scope="module")
+def swift(tmp_path_factory):
+    with EmbeddedSwift(tmp_path_factory.mktemp("swift")) as swift:
+        images, labels = clothes(sum(COUNTS))
+        store = open_store("swift://clothes/train", settings=swift.settings("alice"))
+        entries, at = [], 0
+        for number, count in enumerate(COUNTS):
+            data = pack(list(images[at : at + count]), labels[at : at + count], "jpeg")
+            store.put(f"part-{number}", data)
+            digest = hashlib.sha256(data).hexdigest()
+            entries.append(ObjectEntry(f"part-{number}", count, len(data), digest))
+            at += count
+        index = Index("jpeg", tuple(map(str, range(10))), tuple(entries))
+        store.put(INDEX_NAME, index.to_json().encode())
+        yield swift
+
+
+def served(swift, scheme):
+    settings = ServeSettings(
+        store=f"{scheme}://", port=0, workers=2, budget="3GiB", connection=swift.server_settings()
+    )
+    return running_server(settings)
+
+
+def losses(loader):
+    torch.set_num_threads(1)
+    optimizer = torch.optim.SGD(loader.tail.trained.parameters(), 1e-3, 0.9)
+    found = []
+    for features, labels in loader:
+        loss = functional.cross_entropy(loader.tail(features), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        found.append(float(loss.detach()))
+    return found
+
+
+def loader_of(data, servers, split):
+    loading = Loading(split=split, transforms=RANDOM, seed=3)
+    model = load("resnet18", classes=10, seed=1)
+    return SplitLoader(data, model, servers, batch=6, loading=loading)
+
+
+@pytest.mark.parametrize("scheme", ["swift", "s3"])
+def test_split_and_streaming_agree_over_a_link_of_the_clients_own(swift, scheme):
+    url, port = f"{scheme}://clothes/train", swift.ports["proxy"]
+    with LimitedLink(200e6) as link, served(swift, scheme) as server:
+        far = f"http://127.0.0.1:{link.to('127.0.0.1', port)}"
+        near = int(server.url.rpartition(":")[2])
+        settings = replace(
+            swift.settings("alice"), swift_auth_url=f"{far}/auth/v1.0", s3_endpoint=far
+        )
+        data = DataSet.open(url, settings, swift.endpoint if scheme == "s3" else None)
+        with talking(f"http://127.0.0.1:{link.to('127.0.0.1', near)}") as servers:
+            split, streamed = (loader_of(data, servers, at) for at in (6, 0))
+            np.testing.assert_allclose(losses(split), losses(streamed), rtol=2e-5)
+        assert link.down_bytes > split.traffic.received_bytes + streamed.traffic.received_bytes
+
+
+def test_another_tenant_reads_nothing_by_either_way(swift):
+    with served(swift, "swift") as server, talking(server.url) as servers:
+        with pytest.raises(ObjectMissing):  # of that name, in an account of his own
+            DataSet.open("swift://clothes/train", swift.settings("bob"))
+        alices = DataSet.open("swift://clothes/train", swift.settings("alice"))
+        bobs = open_store("swift://clothes/train", settings=swift.settings("bob"))
+        loader = loader_of(alices, servers, 6)
+        token = bobs.access([]).token
+        mixed = replace(alices.store.access([]), token=token)  # her account, his token
+        loader.data = replace(alices, store=_Borrowed(alices.store, mixed))
+        with pytest.raises(RequestRefused) as caught:
+            next(iter(loader))
+    assert caught.value.status in (401, 403)
+    assert loader.traffic.received_bytes == 0
+
+
+class _Borrowed:
+    """Somebody's store, with rights that are not theirs."""
+
+    def __init__(self, store, access):
+        self._store, self._access = store, access
+
+    def access(self, names, **_):
+        return self._access
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
