@@ -489,6 +489,14 @@ def test_the_worst_set_is_the_same_in_any_unit(monkeypatch, most_sets):
             assert chosen.tolist() == honest.tolist()
 
 
+def test_the_worst_set_is_of_all_but_f_however_it_is_looked_for(monkeypatch):
+    rng = np.random.default_rng(2)
+    monkeypatch.setattr(subsets, "_MOST_SETS", 0)
+    for _ in range(30):
+        rows, answer = rng.standard_t(2, (9, 2)), rng.standard_normal(2)
+        assert len(set(subsets.worst_set(rows, answer, 3)[1].tolist())) == 6
+
+
 def test_a_row_is_unusable_from_the_largest_number_on_in_one_coordinate():
     rows = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 1.0], [0.0, subsets.FAR]])
     ratio, honest = subsets.worst_set(rows, np.zeros(2), 1)
@@ -503,6 +511,7 @@ def test_a_ratio_beyond_a_million_is_none():
         return subsets.ratio_of(np.array([[away + 1], [away - 1]]), np.zeros(1), np.arange(2))
 
     assert ratio(999.9998) == pytest.approx(999_999.6)
+    assert ratio(1000.0) == 1e6
     assert ratio(1000.0002) == math.inf
 
 
