@@ -15,6 +15,7 @@ from garfield.launch.drill import checks, nodes
 from garfield.launch.drill.checks import Broken
 from garfield.launch.drill.nodes import NodeStage
 from garfield.launch.drill.ports import lasting_ports
+from garfield.launch.drill.rehearsal import DrillReport, Outcome
 from garfield.launch.drill.schedule import (
     LAUNCHER,
     Fault,
@@ -305,3 +306,12 @@ def test_what_a_server_told_before_it_was_killed_is_no_sign_that_it_is_back(tmp_
         assert stage.watch.resumed["server-0"] == [210]
         _saved(tmp_path / "server-0/checkpoints", "server-0", 300)
         assert _names(stage.strike(kill)) == [Broken.CHECKPOINT]
+
+
+def test_only_faults_that_were_done_are_counted():
+    """A drill that broke off at its start counted for all that it had planned."""
+    schedule = draw(0, StageKind.TCP, NODES, 5)
+    report = DrillReport(schedule, [Outcome("start", 0, 1.0)])
+    assert report.to_json()["faults"] == 0
+    report.outcomes += [Outcome(str(fault), 0, 1.0) for fault in schedule.faults[:2]]
+    assert report.to_json()["faults"] == 2

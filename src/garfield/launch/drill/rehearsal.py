@@ -66,13 +66,19 @@ class DrillReport:
         return Counter(each.broken.value for each in self.violations)
 
     @property
+    def struck(self) -> int:
+        """How many faults were done: a drill whose run hangs is over before the last."""
+        planned = {str(fault) for fault in self.schedule.faults}
+        return sum(outcome.what in planned for outcome in self.outcomes)
+
+    @property
     def held(self) -> bool:
         return not self.violations
 
     def to_json(self) -> dict[str, Any]:
         return {
             "stage": self.schedule.stage.value, "seed": self.schedule.seed, "held": self.held,
-            "faults": len(self.schedule.faults), "violations": dict(self.counts),
+            "faults": self.struck, "violations": dict(self.counts),
             "outcomes": [
                 {"what": o.what, "step": o.step, "took_s": round(o.took_s, 2),
                  "violations": [{"broken": v.broken.value, "detail": v.detail}
