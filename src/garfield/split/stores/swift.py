@@ -136,7 +136,7 @@ class SwiftStore:
             return getattr(connection, method)(*arguments, **named)
 
 
-class _Unsatisfiable(StoreUnreachable):
+class _Unsatisfiable(Exception):  # noqa: N818 (a signal between two functions)
     """The object ends before the range begins (416)."""
 
 
