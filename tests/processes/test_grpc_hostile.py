@@ -433,7 +433,10 @@ def test_a_vector_that_is_whole_counts_though_its_end_is_never_said(liar, book, 
     """A peer on a busy machine may be slow to end its call: asked again, it is as slow again."""
     node = start("node-0")
     book["liar"] = PeerAddress(liar)
-    replies = pull(node, ["liar"], "no_end")
+    wanted = Key("no_end", 7)
+    replies = node.pull(
+        ["liar"], wanted, length=LENGTH, until=first(1), timeout_s=LONG_S, stall_s=0.5
+    )
     assert replies.names == ("liar",)
     assert replies.rows[0].nbytes == sum(map(len, CHUNKS))
 
