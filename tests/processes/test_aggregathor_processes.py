@@ -57,12 +57,12 @@ def test_by_real_udp_8_of_19_behind_10_percent_loss_are_survived():
     assert trained(IMAGES)[-1]["accuracy"] > 0.45
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_by_real_udp_averaging_with_random_filling_is_led_astray():
     assert trained(IMAGES.updated(gar="average"))[-1]["accuracy"] < 0.2
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_with_models_by_udp_too_and_liars_it_learns():
     mixed = SMALL.updated(
         lossy_models=True, fill="last", byzantine_workers=1, worker_attack="reverse", workers=9

@@ -62,7 +62,7 @@ def ended(process):
     return out
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("code", ["repetition", "cyclic"])
 def test_processes_under_attack_train_the_model_that_they_train_without(start, tmp_path, code):
     ended(start("train", *flags(code=code), "--out", "honest"))

@@ -47,7 +47,7 @@ def test_a_drill_in_simulation_is_the_same_every_time_and_leaves_nothing(tmp_pat
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("garfield")]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_node_that_ends_with_a_wrong_code_is_seen(tmp_path: Path):
     settings = Settings.of(**SETTINGS)
     schedule = Schedule(StageKind.TCP, 0, (Fault(FaultKind.RESTART, "worker-1", 2, 0.1),))

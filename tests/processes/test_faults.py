@@ -115,7 +115,7 @@ def test_a_server_that_was_out_of_reach_catches_up_when_it_is_back():
     assert abs(last(events, "server-2")["accuracy"] - last(events, "server-0")["accuracy"]) < 0.02
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_primary_that_comes_back_does_no_harm():
     settings = BASE.updated(app="crash-tolerant", servers=3, f_servers=1, steps=120)
     events = run(settings, Fault("server-0", 10, "freeze"), Fault("server-0", 60, "thaw"))
@@ -123,7 +123,7 @@ def test_a_primary_that_comes_back_does_no_harm():
     assert last(events, "server-1")["accuracy"] > 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_server_restarted_far_behind_rejoins_from_its_peers():
     settings = BASE.updated(app="msmw", servers=4, f_servers=1, steps=150)
     events = run(settings, Fault("server-2", 10, "restart"))
@@ -157,6 +157,11 @@ def test_a_server_that_wakes_when_all_others_are_done_still_gets_the_last_model(
 
 
 @pytest.mark.slow
+@pytest.mark.xfail(
+    strict=False,
+    reason="Once in a whole suite two workers and their server waited for each other; alone it "
+    "passes. Not explained yet; see issue 11.",
+)
 def test_the_only_server_restarted_goes_on_from_what_it_saved_and_takes_its_workers_back(tmp_path):
     settings = BASE.updated(workers=4, f_workers=1, gar="median", steps=60, checkpoint_every=10)
     events, options = [], NodeOptions(checkpoints=NodeCheckpoints(tmp_path))

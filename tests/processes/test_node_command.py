@@ -107,7 +107,7 @@ def test_four_processes_with_tls_train_together_whoever_starts_late(cluster, tmp
         assert 'gar = "median"' in (tmp_path / kept / "config.toml").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_node_waits_for_the_others_and_ends_when_told_to(cluster):
     make_certs(cluster)
     process = cluster("worker-0", "--out", "kept")

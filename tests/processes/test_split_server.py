@@ -21,12 +21,28 @@ from garfield.split.scheduler import Batching
 from garfield.split.server.memory import Rehearsal
 from garfield.split.server.serving import running_server
 from garfield.split.stores import Access, open_store
-from tests.split_server import SIDE, ask, expected, images, status, stocked, until
+from tests.split_server import (
+    SIDE,
+    ask,
+    expected,
+    images,
+    status,
+    stocked,
+    until,
+    with_a_forkserver_of_its_own,
+)
 
 pytestmark = pytest.mark.slow
 
 COUNT = 60
 LONG = tuple(range(COUNT)) * 10  # a request that takes a while: samples may be named again
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_memory_of_workers():
+    with_a_forkserver_of_its_own()
+    yield
+    with_a_forkserver_of_its_own()
 
 
 @pytest.fixture(scope="module")

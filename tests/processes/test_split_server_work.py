@@ -28,13 +28,28 @@ from garfield.split.server.serving import running_server
 from garfield.split.stores import open_store
 from garfield.split.training import step_seed
 from garfield.split.transforms import Transforms
-from tests.split_server import SIDE, ask, images, status, stocked, until
+from tests.split_server import (
+    SIDE,
+    ask,
+    images,
+    status,
+    stocked,
+    until,
+    with_a_forkserver_of_its_own,
+)
 
 pytestmark = pytest.mark.slow
 
 MiB = 1 << 20
 COUNT = 60
 TRANSFORMS = f'[["resize", {SIDE}, {SIDE}]]'
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_memory_of_workers():
+    with_a_forkserver_of_its_own()
+    yield
+    with_a_forkserver_of_its_own()
 
 
 @pytest.fixture(scope="module")

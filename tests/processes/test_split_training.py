@@ -279,10 +279,10 @@ def fine_tuning(url, server, **loading):
     )  # fmt: skip
 
 
-def trained(url, server, out):
+def trained(url, server, out, epochs=3):
     return command(
         "train", "--data", url, "--server", server, "--model", "resnet18", "--batch", "6",
-        "--epochs", "3", "--lr", "0.001", "--transforms", RANDOM, "--checkpoint-every", "2",
+        "--epochs", str(epochs), "--lr", "0.001", "--transforms", RANDOM, "--checkpoint-every", "2",
         "--split", "4", "--out", str(out), "--json",
     )  # fmt: skip
 
@@ -319,7 +319,7 @@ def test_a_training_that_was_killed_twice_has_the_losses_of_one_that_was_not(url
 
 @pytest.mark.timeout(900)
 def test_an_interrupted_training_says_how_to_go_on(url, server, tmp_path):
-    process = trained(url, server, tmp_path / "run")
+    process = trained(url, server, tmp_path / "run", epochs=1000)  # more than it takes
     metrics = tmp_path / "run" / "metrics.jsonl"
     ended = threading.Event()
     threading.Thread(target=lambda: (process.wait(), ended.set())).start()
@@ -547,6 +547,7 @@ def test_tokens_file_is_for_the_owner_alone(tmp_path):
     assert Path(tmp_path / "tokens.json").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(900)
 def test_the_example_learns_and_transfers_features_once():
     example = Path(__file__).parents[2] / "examples" / "07-split-fine-tuning" / "fine_tune.py"

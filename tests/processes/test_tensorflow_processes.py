@@ -55,7 +55,7 @@ def test_a_run_learns_although_one_lies_goes_on_and_is_quiet(tmp_path, framework
     assert (again["steps"], again["resumed_at"]) == (45, [40])
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_several_servers_over_tls():
     settings = Settings.of(
         app="msmw", model="digits_mlp", data="digits", framework="torch,tensorflow", workers=3,
@@ -100,7 +100,7 @@ def test_the_other_applications_learn_although_some_lie(app, more):
     assert final[-1]["accuracy"] > 0.7
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_models_that_are_not_the_same_are_named_before_anything_is_computed(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from dataclasses import replace\n"

@@ -90,4 +90,6 @@ def test_the_same_seed_loses_the_same_and_gives_the_same_model():
 def test_without_loss_it_is_ssmw():
     reliable = DIGITS.updated(lossy_workers=0, loss=0.0, f_workers=8, steps=8)
     np.testing.assert_array_equal(models(reliable), models(DIGITS.updated(loss=0.0, steps=8)))
-    np.testing.assert_array_equal(models(reliable), models(reliable.updated(app="ssmw")))
+    np.testing.assert_array_equal(
+        models(reliable), models(reliable.updated(app="ssmw", gar="multi-krum"))
+    )
