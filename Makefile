@@ -12,7 +12,7 @@ SAMPLE ?= 0
 
 help:
 	@echo "make demo    three trainings on real data: honest, under attack, robust under attack"
-	@echo "make test    every kind of test, under ten minutes on two cores"
+	@echo "make test    every kind of test, about twenty minutes on two cores"
 	@echo "make check   lint, format, types, import layers"
 	@echo "make bench   the benchmarks (RUN=aggregation for one of them)"
 	@echo

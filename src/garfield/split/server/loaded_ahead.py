@@ -1,7 +1,7 @@
 """What the process that workers are forked from loads and touches, so that they share it.
 
 Only what starts no thread: models without memory, and Python's own objects. A worker's own
-memory fell from 46 to about 10 MiB with it: torch imports 39 MiB of decompositions when a tensor
+memory fell from 46 MiB to 14–26 with it: torch imports 39 MiB of decompositions when a tensor
 without memory first becomes one with.
 """
 
