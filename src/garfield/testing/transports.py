@@ -384,6 +384,22 @@ def a_peer_that_comes_back_meanwhile_is_asked_again(cluster: Cluster) -> None:
     expect_row(replies.rows[0], vector(4))
 
 
+def an_earlier_step_is_not_kept_waiting_by_a_later_one(cluster: Cluster) -> None:
+    """A peer that was asked for something newer in vain is asked for an earlier step at once."""
+    (asker, *_), _ = cluster.start_all([None, ready(1)])
+    for later in (Key("gradient", NEWEST, GRADIENT.step + 1), Key("gradient", GRADIENT.step + 1)):
+        ends_s = cluster.network.now_s() + 0.2
+        shortly = partial(_seconds_until, cluster, ends_s)
+        expect_silent(cluster.pull(asker, ["worker-1"], shortly, key=later), "worker-1")
+        replies, wait_s = cluster.timed_pull(asker, ["worker-1"], first(1))
+        expect_names(replies, "worker-1")
+        expect_soon(wait_s)
+
+
+def _seconds_until(cluster: Cluster, ends_s: float, heard: Heard) -> float:
+    return max(0.0, ends_s - cluster.network.now_s())
+
+
 def different_kinds_may_be_pulled_at_once(cluster: Cluster) -> None:
     """Several threads may pull vectors of different kinds at once."""
     (asker, *_), boxes = cluster.start_all([None, None, None])
@@ -622,6 +638,7 @@ TRANSPORT_CHECKS: tuple[Check[NewNetwork], ...] = tuple(
         a_peer_that_starts_late_is_silent_for_what_it_does_then,
         a_peer_that_comes_back_is_found_again,
         a_peer_that_comes_back_meanwhile_is_asked_again,
+        an_earlier_step_is_not_kept_waiting_by_a_later_one,
         different_kinds_may_be_pulled_at_once,
         many_rounds_go_by_without_a_mistake,
         closing_leaves_nothing,
