@@ -39,8 +39,8 @@ def _lines(summary: Mapping[str, Any]) -> dict[str, str]:
         "suspected": _counted(summary.get("suspected", {})),
         "variance": _variance(summary),
         "filters": _filters(summary.get("filters", {})),
-        "silent": _misbehaviour(summary, "silent"),
-        "lied": _misbehaviour(summary, "lied"),
+        "silent": _misbehaviour(summary["silent"]),
+        "lied": _misbehaviour(summary["liars"]),
         "excluded": ", ".join(summary.get("excluded", ())),
     }
 
@@ -86,11 +86,9 @@ def _filters(found: Mapping[str, Any]) -> str:
     return f"refused {' and '.join(shares)}" if shares else ""
 
 
-def _misbehaviour(summary: Mapping[str, Any], kind: str) -> str:
+def _misbehaviour(blamed: Mapping[str, Mapping[str, Any]]) -> str:
     return "; ".join(
-        f"{name} {about['times']}× ({_reasons(about['reasons'])})"
-        for name, about in summary["liars"].items()
-        if about["kind"] == kind
+        f"{name} {about['times']}× ({_reasons(about['reasons'])})" for name, about in blamed.items()
     )
 
 
