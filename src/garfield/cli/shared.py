@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from cyclopts import Parameter
 
 from garfield.core.files import as_json
+from garfield.core.naming import split_at
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,11 +113,5 @@ def pictures_if_possible() -> Iterator[None]:
 
 def names(texts: list[str]) -> list[str]:
     """Names given one by one or with commas between: commas inside brackets are parameters."""
-    found, depth = [""], 0
-    for char in ",".join(texts):
-        depth += (char == "(") - (char == ")")
-        if char == "," and depth == 0:
-            found.append("")
-        else:
-            found[-1] += char
-    return list(dict.fromkeys(name.strip() for name in found if name.strip()))
+    found = map(str.strip, split_at(",", ",".join(texts)))
+    return list(dict.fromkeys(filter(None, found)))
