@@ -40,9 +40,6 @@ NamedEvent = tuple[str, Event]
 @dataclass
 class _Child:
     process: attached.AttachedProcess | outliving.OutlivingProcess
-    target: Target | None = None
-    """None if it was adopted."""
-    arguments: tuple[Any, ...] = ()
     failure: str | None = None
     """Why it ended, in its own words or by its exit code; None while it runs, or went well."""
     exit_code: int | None = None
@@ -123,7 +120,7 @@ class Supervisor:
             process: Any = attached.start(target, name, arguments)
         else:
             process = outliving.start(target, name, arguments, self._directory)
-        self._children[name] = _Child(process, target, arguments)
+        self._children[name] = _Child(process)
 
     def adopt(self) -> list[str]:
         """Take over the processes of an earlier supervisor of the same directory.
@@ -142,15 +139,6 @@ class Supervisor:
                 told.append({"event": "failed", "node": name, "error": found.error})
             self._unheard += [(name, event) for event in (*told, _end(name, found.exit_code))]
         return adopted
-
-    def restart(self, name: str) -> None:
-        """Kill a process, if it still runs, and start it again as it was started before."""
-        child = self._children[name]
-        if child.target is None:
-            raise ConfigError(f"{name} was adopted: use start to say what it is to run.")
-        if not child.ended:
-            self._kill(name)
-        self.start(name, child.target, *child.arguments)
 
     def stop(self, names: Iterable[str] | None = None) -> list[NamedEvent]:
         """End these processes, or all: politely, and at once if that takes longer than STOP_S.
