@@ -10,8 +10,8 @@ import pytest
 
 from garfield import GARS, Plan, QuorumError, Server, Worker
 from garfield.apps import Run
-from garfield.apps.application import Numbers
 from garfield.apps.msmw import msmw
+from garfield.apps.run import Numbers
 from garfield.apps.settings import Settings
 from garfield.core.errors import BoundError, DecodingError
 from garfield.launch.simulate import simulate

@@ -11,7 +11,7 @@ from torch import nn
 
 from garfield import GARS, Server, Worker
 from garfield.apps import APPLICATIONS, Run
-from garfield.apps.application import Numbers
+from garfield.apps.run import Numbers
 from garfield.core.errors import GarfieldError, QuorumError
 from garfield.core.silence import NOT_NEEDED, Reason
 from garfield.nodes.node import Node, Waits
