@@ -4,8 +4,9 @@
     object ← the store, read with the tenant's own rights, refused by name if it was altered
     for every COS batch: decode and transform a few images at a time, run the prefix, send
 
-Rows leave as soon as they are computed. Neither model nor object outlives its task: a server
-holds no state of a tenant. `split 0` has no layers: the transformed images are the features.
+Rows leave as soon as they are computed, or are stored beside the object (`feature_objects`).
+Neither model nor object outlives its task: a server holds no state of a tenant. `split 0` has no
+layers: the transformed images are the features.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ import numpy as np
 import torch
 
 from garfield.core.errors import GarfieldError
+from garfield.split.feature_objects import features_name, pack_features
 from garfield.split.server.extraction_sizes import AT_ONCE, ROWS_BYTES
 from garfield.split.server.messages import Kind, Message, WorkerSide
 from garfield.split.server.reading import read_object, tenants_store
-from garfield.split.server.refusals import as_refusal
 from garfield.split.wire import (
     ExtractRequest,
     FeatureHeader,
     Model,
     Refusal,
+    as_refusal,
     decode_request,
     row_frames,
 )
@@ -37,33 +39,73 @@ from garfield.split.wire import (
 def extract(task: Mapping[str, Any], side: WorkerSide) -> Mapping[str, Any]:
     """Features of the samples of one object, from the row at which an earlier try has ended."""
     request = decode_request(task["request"].encode(), ExtractRequest)
-    batch, done, clock = int(task["batch"]), int(task["rows_done"]), Clock()
-    with clock.timing("weights"):
-        prefix = made_prefix(request.prefix, request.split, task["weights_file"])
-    with clock.timing("read"):
-        packed = opened(request, task)
-    indices = _indices(request, packed.count)
-    transforms, expected = _transforms(request.transforms), tuple(task["input_shape"])
-    labels = [int(packed.labels[index]) for index in indices]
-    sent_header = done > 0
-    for lo in range(done, len(indices), batch):
-        chosen = indices[lo : lo + batch]
-        with clock.timing("decode"):
-            images = _transformed(packed, chosen, transforms, request, expected, side)
-        with clock.timing("forward"), refused_as(Refusal.BAD_MODEL):
-            features = run_prefix(prefix, images, request.dtype)
-        del images
-        if not sent_header:
-            shape = (len(indices), *features.shape[1:])
-            header = FeatureHeader(request.dtype, shape, tuple(labels), request.compression)
-            side.send(Message(Kind.HEADER, header.encode()))
-            sent_header = True
+    clock, header = Clock(), int(task["rows_done"]) > 0
+    labels, batches = _computed(request, task, side, clock)
+    for features in batches:
+        if not header:
+            shape = (len(labels), *features.shape[1:])
+            told = FeatureHeader(request.dtype, shape, labels, request.compression)
+            side.send(Message(Kind.HEADER, told.encode()))
+            header = True
         with clock.timing("send"):
             _send_rows(side, features, request.compression)
         del features
         if side.called_off():
             break
-    return {"seconds": clock.seconds, "samples": len(indices), "read_bytes": task["object_bytes"]}
+    return {"seconds": clock.seconds}
+
+
+def materialise(task: Mapping[str, Any], side: WorkerSide) -> Mapping[str, Any]:
+    """Store the features of all samples of one object beside it, with the tenant's rights."""
+    request = decode_request(task["request"].encode(), ExtractRequest)
+    clock, filled = Clock(), 0
+    labels, batches = _computed(request, task, side, clock)
+    values = np.empty(0, request.dtype)
+    for features in batches:
+        if not filled:
+            values = np.empty((len(labels), *features.shape[1:]), request.dtype)
+        values[filled : filled + len(features)] = features
+        filled += len(features)
+        del features
+        if side.called_off():
+            return {"seconds": clock.seconds}
+        side.send(Message(Kind.ROWS))  # not stuck: a batch is done
+    packed = pack_features(request, values, labels)
+    with clock.timing("put"), refused_as(Refusal.FAILED):
+        store = tenants_store(request.data, task["access"], task["store"])
+        store.put(features_name(request), packed)
+    return {"seconds": clock.seconds, "stored_bytes": len(packed)}
+
+
+def _computed(
+    request: ExtractRequest, task: Mapping[str, Any], side: WorkerSide, clock: Clock
+) -> tuple[tuple[int, ...], Iterator[np.ndarray[Any, Any]]]:
+    """Labels of the samples asked for, and their features, a COS batch at a time."""
+    with clock.timing("weights"):
+        prefix = made_prefix(request, request.split, task["weights_file"])
+    with clock.timing("read"):
+        packed = opened(request, task)
+    indices = _indices(request, packed.count)
+    if task["work"] == "materialise" and len(indices) != packed.count:
+        raise Refusal.MALFORMED.error(
+            f"{request.object_name} has {packed.count} samples, and the request names "
+            f"{len(indices)}: features are kept of all."
+        )
+    transforms, expected = _transforms(request.transforms), tuple(task["input_shape"])
+
+    def batches() -> Iterator[np.ndarray[Any, Any]]:
+        batch = int(task["batch"])
+        for lo in range(int(task["rows_done"]), len(indices), batch):
+            chosen = indices[lo : lo + batch]
+            with clock.timing("decode"):
+                images = _transformed(packed, chosen, transforms, request, expected, side)
+            with clock.timing("forward"), refused_as(Refusal.BAD_MODEL):
+                features = run_prefix(prefix, images, request.dtype)
+            del images
+            yield features
+            del features
+
+    return tuple(int(packed.labels[index]) for index in indices), batches()
 
 
 def rehearse(task: Mapping[str, Any], side: WorkerSide) -> Mapping[str, Any]:
@@ -71,7 +113,7 @@ def rehearse(task: Mapping[str, Any], side: WorkerSide) -> Mapping[str, Any]:
 
     The first mark comes when the weights are loaded.
     """
-    model = Model(task["model"], task["graph"], task["weights"])
+    model = Model(**{name: task[name] for name in ("model", "graph", "weights")})
     shape, clock = tuple(task["input_shape"]), Clock()
     with clock.timing("weights"):
         prefix = made_prefix(model, int(task["split"]), task["weights_file"])
