@@ -25,10 +25,8 @@ def source_of(loader: SplitLoader) -> Source:
     if loader.split == 0:
         return _streaming(loader)
     asked, shape = _asked(loader), loader.shapes[loader.split]
-    if loader.loading.materialise:
-        return FeatureObjects(loader.data, loader.servers, asked, shape, loader.traffic)
-    assert loader.servers is not None
-    return ServerSource(loader.data, loader.servers, asked, shape, loader.traffic)
+    source = FeatureObjects if loader.loading.materialise else ServerSource
+    return source(loader.data, loader.servers, asked, shape, loader.traffic)
 
 
 def with_cache(loader: SplitLoader, source: Source) -> Source:

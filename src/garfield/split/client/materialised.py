@@ -21,12 +21,10 @@ import numpy as np
 from garfield.core.errors import ObjectDamaged, ObjectMissing, SplitError
 from garfield.split import wire
 from garfield.split.client.ahead import Ahead
-from garfield.split.client.data_set import DataSet
 from garfield.split.client.sampler import Piece
-from garfield.split.client.servers import Servers
 from garfield.split.client.sources import (
     Rows,
-    Traffic,
+    ServerSource,
     persistently,
     request_for,
     with_renewed_token,
@@ -49,21 +47,8 @@ class Extraction:
     seconds: float
 
 
-class FeatureObjects:
-    """A source that reads features from the store, and has the servers make what is missing."""
-
-    def __init__(
-        self,
-        data: DataSet,
-        servers: Servers | None,
-        asked: wire.ExtractRequest,
-        shape: tuple[int, ...],
-        traffic: Traffic,
-    ) -> None:
-        """`asked` is a request of this training, save for object, samples and epoch; `shape` is
-        that of one sample's features."""
-        self._data, self._servers, self._asked = data, servers, asked
-        self._shape, self._traffic = shape, traffic
+class FeatureObjects(ServerSource):
+    """Reads features from the store, and has the servers make what is missing."""
 
     def extract(
         self, epoch: int, rank: int, ranks: int, progress: Progress = lambda done, total: None

@@ -101,7 +101,7 @@ class ServerSource:
     def __init__(
         self,
         data: DataSet,
-        servers: Servers,
+        servers: Servers | None,
         asked: wire.ExtractRequest,
         shape: tuple[int, ...],
         traffic: Traffic,
@@ -112,11 +112,12 @@ class ServerSource:
         self._shape, self._traffic = shape, traffic
 
     def fetch(self, piece: Piece, epoch: int) -> Rows:
-        request = request_for(self._asked, self._data, piece, epoch)
+        request, servers = request_for(self._asked, self._data, piece, epoch), self._servers
+        assert servers is not None
 
         def ask() -> wire.Features:
             access = self._data.access_for(request)
-            return self._servers.extract(request, access, self._shape, len(piece))
+            return servers.extract(request, access, self._shape, len(piece))
 
         features = with_renewed_token(self._data, request.object_name, ask)
         self._traffic.count(received=features.received_bytes, requests=1)

@@ -32,6 +32,7 @@ from garfield.core.errors import GarfieldError, RequestRefused
 from garfield.core.files import as_json
 from garfield.split.server.http import cut_off
 from garfield.split.server.outlet import PIECE, Outlet
+from garfield.split.server.profiling import profile
 from garfield.split.server.service import SplitService
 from garfield.split.server.settings import amount
 from garfield.split.server.status import status_of
@@ -95,7 +96,7 @@ class SplitApp:
     async def profile(self, http: Request) -> Response:
         access = _access(http)
         request = decode_request(await self._body(http), ProfileRequest)
-        return _json(await self.service.profile(request, access))
+        return _json(await profile(self.service, request, access))
 
     async def status(self, http: Request) -> Response:
         return _json(status_of(self.service))

@@ -25,20 +25,27 @@ _REMOVE_S = 2.0
 _NUMBERS = itertools.count()  # a process may run several servers, each with a device of that name
 
 
-class GroupV1:
-    """A control group of version 1, of a worker or of a device."""
-
-    source = Source.CGROUP_V1
+class _Group:
+    """A control group of either version, of a worker or of a device."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         directory.mkdir()
 
-    def worker(self, name: str) -> GroupV1:
-        return GroupV1(self.directory / name)
-
     def take_in(self, pid: int) -> None:
         _write(self.directory / "cgroup.procs", pid)
+
+    def close(self) -> None:
+        _remove(self.directory)
+
+
+class GroupV1(_Group):
+    """Of version 1."""
+
+    source = Source.CGROUP_V1
+
+    def worker(self, name: str) -> GroupV1:
+        return GroupV1(self.directory / name)
 
     def limit(self, most_bytes: int) -> None:
         both = self.directory / "memory.memsw.limit_in_bytes"  # where swap is counted at all
@@ -67,27 +74,20 @@ class GroupV1:
     def kills(self) -> int:
         return _counted(self.directory / "memory.oom_control", "oom_kill")
 
-    def close(self) -> None:
-        _remove(self.directory)
 
-
-class GroupV2:
-    """A control group of version 2, of a worker or of a device."""
+class GroupV2(_Group):
+    """Of version 2."""
 
     source = Source.CGROUP_V2
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        directory.mkdir()
+        super().__init__(directory)
         self._highest = 0
         self._peak_file: int | None = None
 
     def worker(self, name: str) -> GroupV2:
         _write(self.directory / "cgroup.subtree_control", "+memory")
         return GroupV2(self.directory / name)
-
-    def take_in(self, pid: int) -> None:
-        _write(self.directory / "cgroup.procs", pid)
 
     def limit(self, most_bytes: int) -> None:
         with suppress(OSError):
@@ -127,7 +127,7 @@ class GroupV2:
         if self._peak_file is not None:
             os.close(self._peak_file)
             self._peak_file = None
-        _remove(self.directory)
+        super().close()
 
 
 def device_group(

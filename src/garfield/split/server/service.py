@@ -16,16 +16,15 @@ import json
 import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from garfield.core.errors import GarfieldError, ObjectMissing, RequestRefused
+from garfield.core.errors import GarfieldError, RequestRefused
 from garfield.core.files import as_json
 from garfield.split.feature_objects import features_name
-from garfield.split.objects import INDEX_NAME
 from garfield.split.server.memory import MemoryBook, Rehearsal
 from garfield.split.server.messages import Kind
 from garfield.split.server.outlet import ClientGone, Outlet
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from garfield.split.stores import Store
 
 TRIES = 4
-TIMED_BATCH = 8
 _KEPT_COPIES = 4
 """Copies of an object's features that a worker may hold while it puts them together and stores
 them."""
@@ -67,12 +65,9 @@ class Served:
     """Requests whose clients went before the end."""
     retries: int = 0
     samples: int = 0
-    sent_bytes: int = 0
     read_bytes: int = 0
     reduced: int = 0
     """Requests whose COS batch was smaller than they allowed (Table 5.4)."""
-    batches: list[int] = field(default_factory=list)
-    """COS batches of the last requests."""
 
 
 @dataclass
@@ -106,7 +101,8 @@ class SplitService:
         self.book = MemoryBook(queue)
         self.served = Served()
         self.store_settings = asdict(settings.connection)
-        self._layer_seconds: dict[object, Mapping[str, Any]] = {}
+        self.layer_seconds: dict[object, Mapping[str, Any]] = {}
+        """Of models whose layers were timed (`profiling`)."""
         self._most_object = amount(settings.most_object, "most_object")
         self._threads = ThreadPoolExecutor(_STORE_THREADS, "garfield-split-store")
 
@@ -149,52 +145,6 @@ class SplitService:
                 raise Refusal.MALFORMED.error("Features are kept of all samples, in their order.")
             trailer = await self._computed("materialise", request, access, out)
             await out.put(as_json({"name": name, **trailer}).encode())
-
-    async def profile(self, request: ProfileRequest, access: str) -> Mapping[str, Any]:
-        """What a model's first layers need here, and how long they take."""
-        check_below(self.settings.store, request.data)
-        async with AsyncExitStack() as stack:
-            store = await self.in_thread(lambda: self.open(request.data, access))
-            weights = await self.held_weights(stack, store, request)
-            if weights is None:  # somebody who may read nothing here is not worked for
-                with suppress(ObjectMissing):
-                    await self.in_thread(lambda: store.size(INDEX_NAME))
-            rehearsal = Rehearsal.of_prefix(request, request.split, request.input_shape, weights)
-            measured = await self.book.of(rehearsal)
-            layers = await self._layer_times(rehearsal, request)
-        return {
-            "base_bytes": measured.line.base_bytes,
-            "per_sample_bytes": measured.line.per_sample_bytes,
-            "load_bytes": measured.load_bytes,
-            "out_shape": measured.out_shape,
-            "seconds": measured.seconds,
-            "layers": layers,
-            "source": next(iter(self.pool.devices.values())).source.value,
-        }
-
-    async def _layer_times(
-        self, rehearsal: Rehearsal, request: ProfileRequest
-    ) -> Mapping[str, Any] | None:
-        """Seconds of each layer of a registered model, timed once; None for the user's own."""
-        if request.model is None or request.split == 0:
-            return None
-        if rehearsal.key not in self._layer_seconds:
-            measured = await self.book.of(rehearsal)
-            base, per_sample = measured.needs(0, TIMED_BATCH)
-            apart = 2 * measured.load_bytes + (64 << 20)  # layers one by one, not in place
-            grant = await self.queue.granted(base + apart, 2 * per_sample, TIMED_BATCH)
-            task = {**rehearsal.task, "work": "time-layers", "batch": grant.batch}
-            try:
-                async with aclosing(grant.worker.run(task, grant.most_bytes)) as answers:
-                    (message,) = [message async for message in answers]
-            except WorkerLost as lost:
-                raise _refused(lost, 1) from None
-            finally:
-                self.queue.release(grant)
-            if message.kind is Kind.REFUSED:
-                raise from_body(message.content, Refusal.FAILED.status)
-            self._layer_seconds[rehearsal.key] = message.told
-        return self._layer_seconds[rehearsal.key]
 
     async def _computed(
         self, work: str, request: ExtractRequest, access: str, out: Outlet
@@ -317,7 +267,6 @@ class SplitService:
         served.samples += progress.rows
         served.read_bytes += size
         served.reduced += progress.batches[-1] < progress.b_max
-        served.batches = [*served.batches[-999:], progress.batches[-1]]
         return {
             "cos_batch": progress.batches[-1],
             "cos_batches": progress.batches,

@@ -48,16 +48,16 @@ def _warm(threads: int) -> Mapping[str, Work]:
     """Import and run once what every task needs."""
     import torch
 
-    from garfield.split.server import extraction, worker_training
+    from garfield.split.server import extraction, rehearsing, worker_training
 
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
-    extraction.warm_up()
+    rehearsing.warm_up()
     return {
         "extract": extraction.extract,
         "materialise": extraction.materialise,
-        "rehearse": extraction.rehearse,
-        "time-layers": extraction.time_layers,
+        "rehearse": rehearsing.rehearse,
+        "time-layers": rehearsing.time_layers,
         "train": worker_training.train,
         "rehearse-training": worker_training.rehearse_training,
     }
