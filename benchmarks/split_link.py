@@ -67,9 +67,13 @@ url, name, batch, mbps = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.a
 data = DataSet.open(url, StoreSettings(plain_http=True))
 weights = "pretrained" if name == "efficientnet_lite0" else None
 model = load(name, weights, classes=len(data.classes))
-split = choose(situation_of(
+situation = situation_of(
     profile_sizes(model), stored_bytes=data.stored_bytes_per_sample, batch=batch,
-    bandwidth_bps=0.95e6 * mbps, freeze=model.freeze)).split
+    bandwidth_bps=0.95e6 * mbps, freeze=model.freeze)
+plan = choose(situation)
+split = plan.split
+if sys.argv[5] == "extracted once" and plan.candidates:  # the smallest, and of those the last
+    split = min(plan.candidates, key=lambda each: (situation.sample_bytes(each), -each))
 if split:
     put_weights(data.store, model.prefix(split))
 print(split)
@@ -139,8 +143,8 @@ class _World:
         if way == "extracted once":
             words = ["-c", _FORGET_FEATURES, url]
             _checked([*self.network.beside_store, sys.executable, *words], self.environment)
-        if way == "split":
-            words = ["-c", _PUT_WEIGHTS, url, model, str(batch), str(mbps)]
+        if way in ("split", "extracted once"):
+            words = ["-c", _PUT_WEIGHTS, url, model, str(batch), str(mbps), way]
             _checked([*self.network.beside_store, sys.executable, *words], self.environment)
         self.network.limit(mbps)
         self.runs += 1
