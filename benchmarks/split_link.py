@@ -6,6 +6,9 @@ each side pinned to one core. A cell is one run of `garfield split train`, one e
     plain            every layer at the client, the frozen ones on whole batches, as in the thesis
     plain, chunked   the same, the frozen layers 50 samples at a time
     split            as planned from the measured link
+    extracted once   features are put beside the data first, then trained on (only if asked for)
+    webdataset       plain, by WebDataset's own loader from shards in the store's S3 (only if asked
+                     for: `--ways webdataset`, with `pip install webdataset`)
 
 Weights of the split that the nominal bandwidth leads to are put beside the store first, as they
 would be after the first of many runs; others are uploaded in the run, and count.
@@ -22,7 +25,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +44,17 @@ WAYS = {
     "plain": ["--baseline"],
     "plain, chunked": ["--baseline", "--chunk", "50"],
     "split": [],
+    "extracted once": ["--materialise"],
 }
+WEBDATASET = "webdataset"
+USUAL = ["plain", "plain, chunked", "split"]
+_FORGET_FEATURES = """
+import sys
+from garfield.split.stores import StoreSettings, open_store
+store = open_store(sys.argv[1], settings=StoreSettings(plain_http=True))
+for name in store.names(".garfield/features/"):
+    store.delete(name)
+"""
 _PUT_WEIGHTS = """
 import sys
 from garfield.split.models import load
@@ -54,9 +67,13 @@ url, name, batch, mbps = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.a
 data = DataSet.open(url, StoreSettings(plain_http=True))
 weights = "pretrained" if name == "efficientnet_lite0" else None
 model = load(name, weights, classes=len(data.classes))
-split = choose(situation_of(
+situation = situation_of(
     profile_sizes(model), stored_bytes=data.stored_bytes_per_sample, batch=batch,
-    bandwidth_bps=0.95e6 * mbps, freeze=model.freeze)).split
+    bandwidth_bps=0.95e6 * mbps, freeze=model.freeze)
+plan = choose(situation)
+split = plan.split
+if sys.argv[5] == "extracted once" and plan.candidates:  # the smallest, and of those the last
+    split = min(plan.candidates, key=lambda each: (situation.sample_bytes(each), -each))
 if split:
     put_weights(data.store, model.prefix(split))
 print(split)
@@ -88,7 +105,8 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--images", type=int, default=1000)
     group.add_argument("--batch", type=int, default=250)
     group.add_argument("--per-object", type=int, default=125)
-    group.add_argument("--ways", nargs="+", default=list(WAYS))
+    group.add_argument("--epochs", type=int, default=1)
+    group.add_argument("--ways", nargs="+", default=USUAL, choices=[*WAYS, WEBDATASET])
 
 
 def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
@@ -115,12 +133,18 @@ class _World:
     environment: dict[str, str]
     server: str
     runs: int = 0
+    sharded: set[str] = field(default_factory=set)
 
     def cell(self, model: str, stored_as: str, mbps: float, way: str) -> Cell:
         url, batch = f"swift://{stored_as}/clothes", self.options.batch
         self.network.limit(1000)
-        if way == "split":
-            words = ["-c", _PUT_WEIGHTS, url, model, str(batch), str(mbps)]
+        if way == WEBDATASET:
+            return self._webdataset(model, stored_as, mbps, url)
+        if way == "extracted once":
+            words = ["-c", _FORGET_FEATURES, url]
+            _checked([*self.network.beside_store, sys.executable, *words], self.environment)
+        if way in ("split", "extracted once"):
+            words = ["-c", _PUT_WEIGHTS, url, model, str(batch), str(mbps), way]
             _checked([*self.network.beside_store, sys.executable, *words], self.environment)
         self.network.limit(mbps)
         self.runs += 1
@@ -128,16 +152,35 @@ class _World:
             "-m", "garfield", "split", "train", "--data", url, "--model", model,
             "--batch", str(batch), "--server", self.server, "--server-plain-http", "--plain-http",
             "--threads", "1", "--json", "--out", str(self.folder / f"run-{self.runs}"), *WAYS[way],
+            "--epochs", str(self.options.epochs),
         ]  # fmt: skip
         told = _checked([*self.network.beside_client, sys.executable, *words], self.environment)
-        summary = json.loads(told)
-        return Cell(
-            model, stored_as, mbps, way,
-            load=os.getloadavg()[0],
-            **{name: summary[name] for name in (
-                "split", "time_s", "bytes_per_iteration", "received_bytes", "uploaded_bytes", "loss"
-            )},
-        )  # fmt: skip
+        return _cell(model, stored_as, mbps, way, json.loads(told))
+
+    def _webdataset(self, model: str, stored_as: str, mbps: float, url: str) -> Cell:
+        """The rival's run, from shards of the same images, for as many epochs."""
+        rival = [sys.executable, "-m", "benchmarks.webdataset_rival"]
+        shards = f"s3://{stored_as}-shards/clothes"
+        if stored_as not in self.sharded:
+            _checked([*self.network.beside_store, *rival, "pack", url, shards], self.environment)
+            self.sharded.add(stored_as)
+        self.network.limit(mbps)
+        numbers = [str(self.options.batch), str(self.options.epochs)]
+        told = _checked(
+            [*self.network.beside_client, *rival, "train", shards, model, *numbers],
+            self.environment,
+        )
+        return _cell(model, stored_as, mbps, WEBDATASET, json.loads(told))
+
+
+def _cell(model: str, stored_as: str, mbps: float, way: str, summary: dict[str, Any]) -> Cell:
+    return Cell(
+        model, stored_as, mbps, way,
+        load=os.getloadavg()[0],
+        **{name: summary[name] for name in (
+            "split", "time_s", "bytes_per_iteration", "received_bytes", "uploaded_bytes", "loss"
+        )},
+    )  # fmt: skip
 
 
 @contextmanager
@@ -151,6 +194,7 @@ def _world(options: argparse.Namespace, folder: Path) -> Iterator[_World]:
             user = told["users"]["alice"]
             environment = os.environ | {
                 "ST_AUTH": told["auth_url"], "ST_USER": user["login"], "ST_KEY": user["key"],
+                "S3_ENDPOINT": told["endpoint"], "S3_KEY": user["login"], "S3_SECRET": user["key"],
             }  # fmt: skip
             for stored_as in options.stored_as:
                 words = [
@@ -201,7 +245,8 @@ def _line(cell: Cell) -> str:
 def _table(cells: list[Cell]) -> Table:
     """Every split beside the plain ways of the same cell."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in ("model", "stored", "Mbps", "split", *WAYS, "faster", "fewer bytes"):
+    ways = [way for way in (*WAYS, WEBDATASET) if any(cell.way == way for cell in cells)]
+    for heading in ("model", "stored", "Mbps", "split", *ways, "faster", "fewer bytes"):
         table.add_column(heading, justify="right")
     places = {(cell.model, cell.stored_as, cell.mbps): cell for cell in cells}
     for model, stored_as, mbps in places:
@@ -210,8 +255,8 @@ def _table(cells: list[Cell]) -> Table:
             for cell in cells
             if (cell.model, cell.stored_as, cell.mbps) == (model, stored_as, mbps)
         }
-        times = [f"{of[way].time_s:.1f} s" if way in of else "–" for way in WAYS]
-        plain = [of[way] for way in WAYS if way in of and way != "split"]
+        times = [f"{of[way].time_s:.1f} s" if way in of else "–" for way in ways]
+        plain = [of[way] for way in (*USUAL[:2], WEBDATASET) if way in of]
         if "split" in of and plain:
             best, split = min(plain, key=lambda cell: cell.time_s), of["split"]
             faster = f"{best.time_s / split.time_s:.2f}×"

@@ -9,8 +9,10 @@ import sys
 import pytest
 
 from garfield.core.errors import ConfigError
-from garfield.split.server import limits
-from garfield.split.server.limits import GroupV2, Source, device_memory
+from garfield.split.server import control_groups
+from garfield.split.server.control_groups import GroupV2
+from garfield.split.server.limited_memory import Source
+from garfield.split.server.limits import device_memory
 
 MiB = 1 << 20
 TAKES = """
@@ -124,7 +126,7 @@ def test_groups_of_servers_that_were_killed_are_swept(tmp_path):
     left.mkdir(parents=True)
     ours = tmp_path / f"garfield-split-{os.getpid()}-cpu"
     ours.mkdir()
-    limits.sweep(tmp_path)
+    control_groups.sweep(tmp_path)
     assert [*tmp_path.iterdir()] == [ours]
 
 
@@ -135,9 +137,9 @@ def test_version_2_is_found_and_written_to_as_the_kernel_documents(tmp_path):
     (group / "cgroup.controllers").write_text("cpu memory pids\n")
     table = tmp_path / "table"
     table.write_text("12:pids:/x\n0::/user.slice/garfield.scope\n")
-    assert limits.own_group(Source.CGROUP_V2, tmp_path, str(table)) == group
+    assert control_groups.own_group(Source.CGROUP_V2, tmp_path, str(table)) == group
     with pytest.raises(FileNotFoundError):
-        limits.own_group(Source.CGROUP_V1, tmp_path, str(table))
+        control_groups.own_group(Source.CGROUP_V1, tmp_path, str(table))
     worker = GroupV2(group / "device").worker("w")
     worker.take_in(77)
     worker.limit(5 * MiB)

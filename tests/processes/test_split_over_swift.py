@@ -16,6 +16,7 @@ from garfield.split.limited_link import LimitedLink
 from garfield.split.models import load
 from garfield.split.objects import Index, ObjectEntry, pack
 from garfield.split.objects.index import INDEX_NAME
+from garfield.split.plan_view import PlanSettings, view
 from garfield.split.server.serving import running_server
 from garfield.split.server.settings import ServeSettings
 from garfield.split.settings import Loading
@@ -85,6 +86,25 @@ def test_split_and_streaming_agree_over_a_link_of_the_clients_own(swift, scheme)
             split, streamed = (loader_of(data, servers, at) for at in (6, 0))
             np.testing.assert_allclose(losses(split), losses(streamed), rtol=2e-5)
         assert link.down_bytes > split.traffic.received_bytes + streamed.traffic.received_bytes
+
+
+def test_a_plan_for_data_in_a_store_has_its_sizes_and_the_times_of_its_server(swift):
+    with served(swift, "s3") as server:
+        found = view(
+            PlanSettings(
+                data="s3://clothes/train", model="resnet18", batch=100, egress=0.1,
+                bandwidth="100Mbps", server=(server.url,), store=swift.settings("alice"),
+            )
+        )  # fmt: skip
+    store = open_store("swift://clothes/train", settings=swift.settings("alice"))
+    stored = sum(store.size(f"part-{number}") for number in range(len(COUNTS)))
+    assert found.server_timed
+    assert found.samples == sum(COUNTS)
+    assert found.stored_bytes == pytest.approx(stored / sum(COUNTS))
+    assert found.rows[0].epoch_cost == pytest.approx(0.1 * stored / 1e9)
+    assert all(row.iteration_s > 0 for row in found.rows if row.frozen)
+    assert found.split == 0  # JPEGs of a kilobyte: nothing is smaller
+    assert found.advice.startswith("Do not use this here")
 
 
 def test_another_tenant_reads_nothing_by_either_way(swift):

@@ -402,7 +402,7 @@ def test_one_that_needs_more_than_was_predicted_is_killed_and_tried_with_half(se
     book, service = server.service.book, server.service
     request = ann.asks(samples=LONG[:160], transforms='[["resize", 80, 80]]', batch=160)
     features = ask(server.url, request, ann.access)
-    prefix = wire.Model(request.model, None, request.weights)
+    prefix = wire.Model(model=request.model, weights=request.weights)
     weights = service.weights._files[request.weights]
     rehearsal = Rehearsal.of_prefix(prefix, request.split, (3, 80, 80), weights)
     real = book._known[rehearsal.key]

@@ -20,8 +20,10 @@ from garfield.report.split_summary import SplitHistory, split_summary
 from garfield.runs.run_directory import RunDirectory
 from garfield.split.client.data_set import DataSet
 from garfield.split.client.loader import SplitLoader
+from garfield.split.client.planning import situation
 from garfield.split.limited_link import LimitedLink
 from garfield.split.models import load
+from garfield.split.planner import choose
 from garfield.split.settings import FineTuning, Loading
 from garfield.split.stores import StoreSettings
 from garfield.split.stores.files import write_tokens
@@ -539,6 +541,31 @@ def test_the_split_is_planned_anew_when_the_link_changes(root, url, server):
     assert fast.bandwidth.bps > 5 * slow.bandwidth.bps
     assert slow.plan is not fast.plan
     assert slow.split > fast.split
+
+
+def test_the_predictive_planner_trains_by_times_of_both_sides(url, server, tmp_path, monkeypatch):
+    monkeypatch.setenv("GARFIELD_DATA", str(tmp_path / "kept"))
+    settings = FineTuning(
+        data=url, batch=10, lr=1e-3, server=(server,), store=ours(),
+        loading=Loading(planner="predictive", transforms=SMALL),
+    )  # fmt: skip
+    directory = RunDirectory(tmp_path / "run")
+    trainer = fine_tune(settings, directory, lambda event: None)
+    plan = trainer.loader.plans[0].plan
+    assert plan.planner == "predictive"
+    assert plan.predicted.iteration_s > 0
+    assert split_summary(directory.events())["split"] == plan.split
+    with talking(server) as servers:
+        loader = SplitLoader(
+            data_of(url), load("resnet18", classes=10), servers, batch=10, loading=settings.loading
+        )
+        slow = situation(loader, 1e3)  # a link beside which no computing counts
+    frozen = loader.freeze + 1
+    assert slow.costs.server_forward_s[:frozen] != slow.costs.client_forward_s[:frozen]
+    assert slow.costs.server_forward_s[frozen:] == slow.costs.client_forward_s[frozen:]
+    smallest = min(range(frozen + 1), key=slow.sample_bytes)
+    chosen = choose(slow, "predictive").split
+    assert slow.sample_bytes(chosen) == slow.sample_bytes(smallest)
 
 
 def test_tokens_file_is_for_the_owner_alone(tmp_path):

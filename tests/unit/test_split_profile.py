@@ -81,7 +81,7 @@ def test_small_batches_are_predicted_as_the_smallest_that_was_measured():
 
 def _peak_growth(name, split, batches, sent):
     """In a process of its own: the growth of its peak with each batch."""
-    from garfield.split.server.limits import steady_heap
+    from garfield.split.server.worker_process import steady_heap
 
     torch.set_num_threads(1)
     steady_heap()

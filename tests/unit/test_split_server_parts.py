@@ -22,8 +22,8 @@ from garfield.split.server.memory import Measured
 from garfield.split.server.outlet import PIECE, ClientGone, Outlet
 from garfield.split.server.queue import RequestQueue
 from garfield.split.server.reading import check_below, read_object
-from garfield.split.server.refusals import as_refusal
 from garfield.split.server.settings import ServeSettings, amount
+from garfield.split.wire import as_refusal
 
 MiB = 1 << 20
 

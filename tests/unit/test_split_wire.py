@@ -197,7 +197,7 @@ def test_a_header_that_lies_is_refused(header):
 def test_a_compressed_frame_cannot_unpack_to_more_than_was_announced():
     header = wire.FeatureHeader("float32", (1, 4), (0,), "zlib").encode()
     bomb = zlib.compress(bytes(10_000_000))
-    frame = wire._FRAME.pack(1, len(bomb), zlib.crc32(bomb)) + bomb
+    frame = wire.features._FRAME.pack(1, len(bomb), zlib.crc32(bomb)) + bomb
     reader = FeatureReader()
     reader.feed(header)
     with pytest.raises(RequestRefused, match="more than was announced"):

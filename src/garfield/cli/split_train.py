@@ -113,6 +113,9 @@ def _run(
             if event["event"] in ("began", "resumed"):
                 total = settings.epochs * event["batches"]
                 bar.update(task, total=total, completed=event["step"])
+            elif event["event"] == "extracting":
+                told = f"extracting features, {event['done']} of {event['total']} objects"
+                bar.update(task, description=told)
             elif event["event"] == "batch":
                 told = (
                     f"epoch {event['epoch'] + 1}/{settings.epochs}  split {event['split']}  "

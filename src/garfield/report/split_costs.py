@@ -52,10 +52,15 @@ def costs_table(found: Costs) -> Table:
             size(row.bytes_per_iteration) if row.frozen else "",
             "" if row.iteration_s is None else duration(row.iteration_s),
             row.bound_by or "",
-            f"{row.epoch_cost:,.2f}" if row.frozen else "",
+            _money(row.epoch_cost) if row.frozen else "",
         )
         table.add_row(*(Text(cell, style=style) for cell in cells))
     return table
+
+
+def _money(amount: float) -> str:
+    """To the cent; small data sets cost fractions of one, and are compared all the same."""
+    return f"{amount:,.2f}" if amount >= 1 or not amount else f"{amount:.2g}"
 
 
 def draw_costs(found: Costs, path: Path) -> None:

@@ -26,6 +26,8 @@ class SplitHistory:
     """The first of them: model, freeze, layers, sizes."""
     batches: Sequence[Event]
     evaluations: Sequence[Event]
+    extractions: Sequence[Event]
+    """What was put beside the data before an epoch, or before a judgement."""
     ends: Sequence[Event]
     """One per part of the run that came to its end."""
 
@@ -34,6 +36,7 @@ class SplitHistory:
         began: Event = {}
         batches: list[Event] = []
         evaluations: list[Event] = []
+        extractions: list[Event] = []
         ends: list[Event] = []
         for event in events:
             kind = event["event"]
@@ -41,6 +44,8 @@ class SplitHistory:
                 batches.append(event)
             elif kind == "evaluated":
                 evaluations.append(event)
+            elif kind == "extracted":
+                extractions.append(event)
             elif kind == "done":
                 ends.append(event)
             elif kind in ("began", "resumed"):
@@ -48,7 +53,7 @@ class SplitHistory:
                 step = event["step"]
                 batches = [batch for batch in batches if batch["step"] <= step]
                 evaluations = [each for each in evaluations if each["step"] <= step]
-        return cls(began, batches, evaluations, ends)
+        return cls(began, batches, evaluations, extractions, ends)
 
     @property
     def epochs(self) -> list[list[Event]]:
@@ -86,6 +91,29 @@ def split_summary(events: Iterable[Event]) -> dict[str, Any]:
         or None,
         "retries": sum(each["retries"] for each in history.ends),
         "cache_hits": sum(each["cache_hits"] for each in history.ends),
+        "features_remade": sum(each.get("features_remade", 0) for each in history.ends),
+        "extraction": _extraction(history),
+    }
+
+
+def _extraction(history: SplitHistory) -> dict[str, Any] | None:
+    """What it took to extract features once, and what an epoch over them takes since.
+
+    Extracting for training is part of `time_s`; an epoch's own time is told without it.
+    """
+    if not history.extractions:
+        return None
+    spent = dict.fromkeys((each["epoch"] for each in history.extractions), 0.0)
+    for each in history.extractions:
+        spent[each["epoch"]] += each["seconds"] if each["of"] == "training" else 0.0
+    epochs = [_epoch(each) for each in history.epochs]
+    training = [each["time_s"] - spent.get(each["epoch"], 0.0) for each in epochs]
+    return {
+        "seconds": sum(each["seconds"] for each in history.extractions),
+        "objects_made": sum(each["made"] for each in history.extractions),
+        "objects_found": sum(each["objects"] - each["made"] for each in history.extractions),
+        "stored_bytes": sum(each["stored_bytes"] for each in history.extractions),
+        "epoch_s": sum(training) / len(training) if training else None,
     }
 
 
@@ -138,9 +166,22 @@ def _lines(summary: Mapping[str, Any]) -> dict[str, str]:
         f"{size(summary['bytes_per_iteration'] or 0)} an iteration",
         "weights put": size(summary["uploaded_bytes"]) if summary["uploaded_bytes"] else "",
         "peak memory": ", ".join(peaks),
+        "extracted once": _extraction_line(summary.get("extraction")),
         "from cache": f"{summary['cache_hits']} samples" if summary["cache_hits"] else "",
         "retries": str(summary["retries"]) if summary["retries"] else "",
     }  # fmt: skip
+
+
+def _extraction_line(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    made, there = found["objects_made"], found["objects_found"]
+    line = f"features of {made} objects in {found['seconds']:.1f} s, {there} were there"
+    if made:
+        line += f"; {size(found['stored_bytes'])} put beside the data"
+    if found["epoch_s"] is not None:
+        line += f"; then {found['epoch_s']:.1f} s an epoch"
+    return line
 
 
 def size(count: float) -> str:

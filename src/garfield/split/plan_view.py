@@ -108,19 +108,23 @@ class PlanView:
     planner: str
     advice: str
     """In a sentence: whether to use it here, and what it would bring."""
+    server_timed: bool = False
+    """Whether a server has told how long it takes; else it is taken to be as fast as we are."""
 
 
 def view(settings: PlanSettings) -> PlanView:
     """Measure, plan, and lay out what every split would cost."""
     from garfield.split.client.data_set import DataSet
+    from garfield.split.client.planning import server_profile
     from garfield.split.models import load
     from garfield.split.planner import Costs, ServerLoad, choose, situation_of
     from garfield.split.profile import profile_sizes, profile_times
 
     with ExitStack() as stack:
         stored, kind, samples = _stored(settings)
+        data, servers = None, None
         if settings.data is not None:
-            data = DataSet.open(settings.data, settings.store)
+            data = DataSet.open(settings.data, settings.store, settings.servers.server_s3_endpoint)
             stack.callback(data.close)
             stored, kind = data.stored_bytes_per_sample, data.kind
             samples = samples or sum(each.count for each in data.objects)
@@ -133,10 +137,11 @@ def view(settings: PlanSettings) -> PlanView:
             load_now = ServerLoad.from_status(servers.status())
             bps = measure(servers.probe).bps
         profile = profile_times(model, freeze=freeze) if settings.times else profile_sizes(model)
+        at_server = server_profile(profile, servers, data) if servers and data else None
         situation = situation_of(
             profile, stored_bytes=stored, batch=settings.batch, freeze=freeze, load=load_now,
             bandwidth_bps=parse_bandwidth(settings.bandwidth) if settings.bandwidth else bps or 1.0,
-            costs=Costs.of(profile) if settings.times else None,
+            costs=Costs.of(profile, at_server) if settings.times else None,
         )  # fmt: skip
         plan = choose(situation, settings.planner)
     samples = samples or 1_000_000
@@ -145,6 +150,7 @@ def view(settings: PlanSettings) -> PlanView:
         bandwidth_bps=situation.bandwidth_bps, stored_bytes=stored, stored_as=kind,
         samples=samples, rows=_rows(model, profile, situation, settings.egress, samples),
         split=plan.split, why=plan.why, planner=plan.planner, advice=_advice(situation, plan),
+        server_timed=at_server is not None,
     )  # fmt: skip
 
 

@@ -35,6 +35,9 @@ class Loading:
     """How they are packed on the way: none, or zlib."""
     cache: str | None = None
     """A directory for features, so that later epochs transfer none."""
+    materialise: bool = False
+    """Have the servers put features beside the data, once: every epoch, also of later runs, then
+    reads them from there."""
     cache_variants: Annotated[int, Within(0)] = 0
     """With random transforms: how many variants of each image to keep; epochs take turns."""
     drop_last: bool = False

@@ -78,8 +78,9 @@ class Trainer:
 
     def _one_epoch(self, epoch: int, save: Callable[[Trainer], None]) -> None:
         received = self.loader.traffic.received_bytes
-        self.loader.tail.train()
         asked = time.monotonic()
+        self._prepare(self.loader, epoch, "training")
+        self.loader.tail.train()
         for number, (features, labels) in enumerate(self.loader):
             began = time.monotonic()
             if number == 0:
@@ -106,6 +107,24 @@ class Trainer:
                 save(self)
             asked, received = time.monotonic(), now
 
+    def _prepare(self, loader: SplitLoader, epoch: int, what: str) -> None:
+        """Have the features of an epoch extracted, where they are to lie beside the data."""
+        about = {"step": self.step, "epoch": epoch, "of": what}
+
+        def extracting(done: int, total: int) -> None:
+            self.tell({"event": "extracting", "done": done, "total": total, **about})
+
+        loader.progress = extracting
+        loader.prepare()
+        if (found := loader.extractions.get(loader.epoch)) is not None:
+            objects, made, stored = _over_ranks(found.objects, found.made, found.stored_bytes)
+            self.tell(
+                {
+                    "event": "extracted", "objects": objects, "made": made, "stored_bytes": stored,
+                    "seconds": found.seconds, **about,
+                }
+            )  # fmt: skip
+
     def _train_on(self, features: torch.Tensor, labels: torch.Tensor) -> tuple[float, int]:
         """One update; the batch's mean loss, and how many of our samples were right."""
         torch.manual_seed(step_seed(self.settings.loading.seed, self.step))
@@ -131,6 +150,7 @@ class Trainer:
         loss = 0.0
         began = time.monotonic()
         testing = self.loader.over(self.test)
+        self._prepare(testing, epoch, "evaluation")
         testing.tail.eval()
         with torch.no_grad():
             for features, labels in testing:
@@ -204,7 +224,7 @@ def fine_tune(
             directory.open(settings.without_secrets())
 
         def heard(event: Event) -> None:
-            if main:
+            if main and event["event"] != "extracting":  # of the moment; `extracted` sums it up
                 directory.record(event)
             tell(event)
 
@@ -222,6 +242,7 @@ def fine_tune(
                 "uploaded_bytes": trainer.loader.uploaded_bytes,
                 "retries": trainer.loader.servers.retries if trainer.loader.servers else 0,
                 "cache_hits": trainer.loader.traffic.hits,
+                "features_remade": trainer.loader.traffic.remade,
             }
         )  # fmt: skip
         return trainer

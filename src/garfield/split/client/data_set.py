@@ -12,6 +12,7 @@ from garfield.split.stores import StoreSettings, open_store
 
 if TYPE_CHECKING:
     from garfield.split.stores.contract import Store
+    from garfield.split.wire import ExtractRequest
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,15 @@ class DataSet:
     def access(self, names: Sequence[str], writes: Sequence[str] = ()) -> str:
         """What a server must be shown to read and write these names on our behalf."""
         return self.store.access(names, writes=writes, endpoint=self.server_endpoint).as_header()
+
+    def access_for(self, request: ExtractRequest, writes: Sequence[str] = ()) -> str:
+        """What a server must be shown to answer this request."""
+        from garfield.split.models.weights import weights_name
+
+        names = [request.object_name]
+        if request.weights is not None:
+            names.append(weights_name(request.weights))
+        return self.access(names, writes)
 
     def authorise(self, name: str) -> None:
         """Ask the store whether we may still read an object; AccessDenied if not."""

@@ -26,25 +26,21 @@ import numpy as np
 import torch
 
 from garfield.core.errors import ConfigError
-from garfield.split import wire
 from garfield.split.client.ahead import Ahead
 from garfield.split.client.cache import FeatureCache
 from garfield.split.client.data_set import DataSet
+from garfield.split.client.feature_sources import source_of, with_cache
+from garfield.split.client.materialised import Extraction, FeatureObjects, Progress
 from garfield.split.client.planning import Planning, planned
 from garfield.split.client.sampler import Place, Sampler, Share
 from garfield.split.client.servers import Servers, ServerSettings
 from garfield.split.client.sources import (
-    CachedSource,
-    LocalSource,
     Rows,
-    ServerSource,
     Source,
-    StoreSource,
     Traffic,
 )
 from garfield.split.models import SPLIT_MODELS, load
 from garfield.split.models.cutting import CutModel, Tail
-from garfield.split.models.weights import pack_weights, put_weights, weights_hash
 from garfield.split.settings import Loading
 from garfield.split.transforms import Step, Transforms
 
@@ -68,7 +64,8 @@ class SplitLoader:
         batch: int = 200,
         loading: Loading = Loading(),  # noqa: B008 (frozen)
     ) -> None:
-        if servers is None and not loading.baseline and loading.split != 0:
+        made_before = loading.materialise and loading.split  # features may be there already
+        if servers is None and not loading.baseline and loading.split != 0 and not made_before:
             raise ConfigError("No server is given: name one with --server, or use --baseline.")
         self.data, self.model, self.servers, self.loading = data, model, servers, loading
         self.freeze = model.checked_freeze(freeze)
@@ -84,12 +81,17 @@ class SplitLoader:
         """What servers said of each piece of this epoch."""
         self.plans: dict[int, Planning] = {}
         """How each epoch's split was chosen."""
+        self.extractions: dict[int, Extraction] = {}
+        """What was put beside the data before each epoch, where features are materialised."""
+        self.progress: Progress = lambda done, total: None
+        """Told how many objects have been extracted, while that goes on."""
         self._place = Place()
-        self._cache = FeatureCache(Path(loading.cache)) if loading.cache else None
-        self._weights: dict[tuple[str, int], str] = {}
-        # hashes of what lies in a container already, by its URL and the split
-        self._shapes = _shapes(model, self.transforms)
-        self.input_shape = self._shapes[0]
+        self._prepared: tuple[Place, Source] | None = None
+        self.cache = FeatureCache(Path(loading.cache)) if loading.cache else None
+        self.weights: dict[tuple[str, int], str] = {}
+        """Hashes of what lies in a container already, by its URL and the split."""
+        self.shapes = _shapes(model, self.transforms)
+        self.input_shape = self.shapes[0]
         """Of one transformed image."""
         self._check()
         first = 0 if loading.baseline else (loading.split or 0)
@@ -129,18 +131,21 @@ class SplitLoader:
     @property
     def keeps_features(self) -> bool:
         """Whether an epoch's features serve later ones."""
-        return self._cache is not None and (
-            not self.transforms.is_random or self.loading.cache_variants > 0
-        )
+        return self.come_again and (self.cache is not None or self.loading.materialise)
+
+    @property
+    def come_again(self) -> bool:
+        """Whether the same features are wanted in more than one epoch."""
+        return not self.transforms.is_random or self.loading.cache_variants > 0
 
     @property
     def cut(self) -> int:
         """How many layers a batch has behind it when it is handed over.
 
-        Those of the server; but where images are streamed and features kept, all frozen ones:
-        they then run once here, and not in every epoch.
+        Those of the server; but where images are streamed and features kept here, all frozen
+        ones: they then run once, and not in every epoch.
         """
-        if self.split == 0 and self.keeps_features:
+        if self.split == 0 and self.cache is not None and self.come_again:
             return self.model.max_split(self.freeze)
         return self.split
 
@@ -151,8 +156,10 @@ class SplitLoader:
     def __iter__(self) -> Iterator[Batch]:
         """What is left of this epoch."""
         start = self._place
-        self._recut(start.epoch)
-        source, epoch = self._source(), self._randomness(start.epoch)
+        self.prepare()
+        assert self._prepared is not None
+        source, epoch = self._prepared[1], self._randomness(start.epoch)
+        self._prepared = None
         self.told = []
         with Ahead(self._threads) as ahead:
             answers = ahead.run(
@@ -163,6 +170,22 @@ class SplitLoader:
             for share, batch in self._batches(answers, start):
                 self._place = share.end
                 yield batch
+
+    def prepare(self) -> None:
+        """Choose the split of the epoch that comes, and have its features materialised.
+
+        Iterating does so by itself; who calls this before knows when it is done.
+        """
+        if self._prepared is not None and self._prepared[0] == self._place:
+            return
+        epoch = self._place.epoch
+        self._recut(epoch)
+        source = source_of(self)
+        if isinstance(source, FeatureObjects):
+            self.extractions[epoch] = source.extract(
+                self._randomness(epoch), self.loading.rank, self.loading.ranks, self.progress
+            )
+        self._prepared = self._place, with_cache(self, source)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the training is: behind the batches that were handed over."""
@@ -186,13 +209,14 @@ class SplitLoader:
         loading = replace(
             self.loading,
             split=self.split, baseline=False, drop_last=False,
+            materialise=self.loading.materialise and self.split > 0,
             transforms=str(without_chance(self.transforms)),
         )  # fmt: skip
         other = SplitLoader(
             data, self.model, self.servers,
             freeze=self.freeze, batch=self.sampler.batch, loading=loading,
         )  # fmt: skip
-        other._weights = self._weights
+        other.weights = self.weights
         return other
 
     def close(self) -> None:
@@ -217,7 +241,7 @@ class SplitLoader:
     def _depth(self) -> int:
         """Pieces asked for ahead: as many as there is memory for, at least two."""
         mean = sum(self.sampler.counts) / len(self.sampler.counts)
-        piece_bytes = 4 * mean * float(np.prod(self._shapes[self.cut]))
+        piece_bytes = 4 * mean * float(np.prod(self.shapes[self.cut]))
         room = int(self.loading.prefetch_mb * 1e6 / piece_bytes)
         return max(2, min(room, _MOST_AHEAD))
 
@@ -225,7 +249,7 @@ class SplitLoader:
         """Cut the answers, one per visit of an object, into batches."""
         rows, at = Rows(np.empty(0, np.float32), ()), 0
         for share in self.sampler.shares(start):
-            values = np.empty((len(share), *self._shapes[self.cut]), np.float32)
+            values = np.empty((len(share), *self.shapes[self.cut]), np.float32)
             labels = np.empty(len(share), np.int64)
             filled = 0
             while filled < len(share):
@@ -252,66 +276,7 @@ class SplitLoader:
         """The epoch that transforms draw from: with few variants to keep, they come again."""
         if not self.transforms.is_random:
             return 0
-        if self._cache is not None and self.loading.cache_variants:
-            return epoch % self.loading.cache_variants
-        return epoch
-
-    def _source(self) -> Source:
-        """Where this epoch's features come from."""
-        source, depends_on = self._streaming() if self.split == 0 else self._from_servers()
-        if self._cache is None or not self.keeps_features:
-            return source
-        depends_on |= {
-            "data": self.data.url, "cut": self.cut, "transforms": self.transforms.to_json(),
-            "seed": self.loading.seed if self.transforms.is_random else None,
-        }  # fmt: skip
-        return CachedSource(source, self.data, self._cache, depends_on, self.traffic)
-
-    def _streaming(self) -> tuple[Source, dict[str, Any]]:
-        """Images, as they are stored; and what features made of them here depend on."""
-        images = StoreSource(self.data, self.transforms, self.loading.seed, self.traffic)
-        if self.cut == 0:
-            return images, {}
-        prefix = self.model.prefix(self.cut)
-        weights = weights_hash(pack_weights(prefix))
-        return LocalSource(images, prefix, self.loading.chunk), {"weights": weights}
-
-    def _from_servers(self) -> tuple[Source, dict[str, Any]]:
-        """Features of the servers, and what they depend on."""
-        assert self.servers is not None
-        name, graph = self._named_model()
-        asked = wire.ExtractRequest(
-            self.data.url, "-", self.split,
-            model=name,
-            graph=graph,
-            weights=self._put_weights(),
-            transforms=self.transforms.to_json(),
-            seed=self.loading.seed,
-            batch=self.sampler.batch,
-            dtype=self.loading.features,
-            compression=self.loading.compression,
-        )  # fmt: skip
-        shape = self._shapes[self.split]
-        source = ServerSource(self.data, self.servers, asked, shape, self.traffic)
-        depends_on = {"model": name, "graph": graph, "weights": asked.weights}
-        return source, depends_on | {"features": self.loading.features}
-
-    def _named_model(self) -> tuple[str | None, str | None]:
-        """How requests say which layers: a name that servers know, or the graph of the prefix."""
-        if self.model.name in SPLIT_MODELS:
-            return self.model.name, None
-        from garfield.split.models.graph import to_json
-
-        return None, to_json(self.model.prefix(self.split))
-
-    def _put_weights(self) -> str:
-        """The hash of the prefix's weights, which are in the store from now on."""
-        place = (self.data.url, self.split)
-        if place not in self._weights:
-            uploaded = put_weights(self.data.store, self.model.prefix(self.split))
-            self.uploaded_bytes += uploaded.bytes_sent
-            self._weights[place] = uploaded.hash
-        return self._weights[place]
+        return epoch % self.loading.cache_variants if self.keeps_features else epoch
 
     def _order_digest(self) -> str:
         """What the order of samples depends on, in short."""
@@ -331,6 +296,13 @@ class SplitLoader:
         if self.loading.baseline and self.loading.split:
             raise ConfigError(
                 f"--baseline runs every layer here; leave --split {self.loading.split} away."
+            )
+        if self.loading.materialise and (self.loading.baseline or self.loading.split == 0):
+            raise ConfigError("Without a split there are no features: leave --materialise away.")
+        if self.loading.materialise and not self.come_again:
+            raise ConfigError(
+                f"The transforms ({self.transforms}) differ in every epoch, so there is nothing to "
+                "materialise. Say how many variants epochs take turns with: --cache-variants."
             )
 
 

@@ -16,6 +16,7 @@ from garfield.data.stored import data_directory
 from garfield.split import planner, wire
 from garfield.split.client.bandwidth import Bandwidth, measure
 from garfield.split.models import SPLIT_MODELS
+from garfield.split.objects import INDEX_NAME
 from garfield.split.profile import (
     ModelProfile,
     ProfileCache,
@@ -25,7 +26,9 @@ from garfield.split.profile import (
 )
 
 if TYPE_CHECKING:
+    from garfield.split.client.data_set import DataSet
     from garfield.split.client.loader import SplitLoader
+    from garfield.split.client.servers import Servers
 
 _TIMED_BATCH = 16
 
@@ -67,7 +70,7 @@ def situation(loader: SplitLoader, bandwidth_bps: float) -> planner.Situation:
     costs = None
     if loading.planner == "predictive":
         client = client_profile(loader)
-        costs = planner.Costs.of(client, server_profile(loader, client))
+        costs = planner.Costs.of(client, server_profile(client, loader.servers, loader.data))
     return planner.situation_of(
         profile_sizes(loader.model, loader.input_shape),
         stored_bytes=loader.data.stored_bytes_per_sample,
@@ -93,19 +96,18 @@ def client_profile(loader: SplitLoader) -> ModelProfile:
     )
 
 
-def server_profile(loader: SplitLoader, client: ModelProfile) -> ModelProfile | None:
-    """Seconds of every layer at a server; None if it does not tell."""
-    model = loader.model
-    if loader.servers is None or model.name not in SPLIT_MODELS:
-        return None
-    split = model.max_split(loader.freeze)
+def server_profile(client: ModelProfile, servers: Servers, data: DataSet) -> ModelProfile | None:
+    """The client's profile with a server's seconds of the frozen layers; None if none tells."""
+    if client.model not in SPLIT_MODELS or client.freeze is None:
+        return None  # servers time no layers of the user's own
+    split = client.freeze + 1
     request = wire.ProfileRequest(
-        loader.data.url, split, input_shape=loader.input_shape, model=model.name
+        data.url, split, input_shape=client.input_shape, model=client.model
     )
     try:
-        access = loader.data.access([])
-        told = loader.servers.post("/v1/profile", wire.encode_request(request), access)
-        seconds = [float(each) for each in told["layer_seconds"]]
+        access = data.access([INDEX_NAME])  # the right to read there is what a server asks for
+        told = servers.post("/v1/profile", wire.encode_request(request), access)
+        seconds = [float(each) for each in told["layers"]["layer_seconds"]]
     except (SplitError, KeyError, TypeError, ValueError):
         return None  # the plan is then made as if both sides were alike
     if len(seconds) != split or min(seconds) < 0:

@@ -77,7 +77,6 @@ class Servers:
         self.retries = 0
         self.received_bytes = 0
         """Of all bodies, those of requests that failed included."""
-        self.sent_bytes = 0
 
     # -- what they are asked --------------------------------------------------------------
 
@@ -112,7 +111,7 @@ class Servers:
             ) as response:
                 self._check(response)
                 for piece in response.iter_raw():
-                    self._count(received=len(piece))
+                    self._count(len(piece))
                     *whole, left = (left + piece).split(b"\n")
                     if len(left) > _MOST_JSON:
                         raise SplitError(f"{url} answered {path} with a line without end.")
@@ -130,7 +129,7 @@ class Servers:
                 self._check(response)
                 arrived, start = 0, self._clock()
                 for piece in response.iter_raw():
-                    self._count(received=len(piece))
+                    self._count(len(piece))
                     if arrived < burst <= arrived + len(piece):
                         start = self._clock()
                     arrived += len(piece)
@@ -150,13 +149,12 @@ class Servers:
     ) -> wire.Features:
         headers = {wire.ACCESS_HEADER: access, "Content-Type": "application/json"}
         reader = wire.FeatureReader(count, shape)
-        self._count(sent=len(body))
         with self._client.stream(
             "POST", f"{url}/v1/extract", content=body, headers=headers
         ) as response:
             self._check(response)
             for piece in response.iter_raw():
-                self._count(received=len(piece))
+                self._count(len(piece))
                 reader.feed(piece)
         return reader.features()
 
@@ -168,7 +166,7 @@ class Servers:
             self._check(response)
             found = bytearray()
             for piece in response.iter_raw():
-                self._count(received=len(piece))
+                self._count(len(piece))
                 found += piece
                 if len(found) > _MOST_JSON:
                     raise SplitError(f"{url} answered {path} with more than {_MOST_JSON} bytes.")
@@ -211,8 +209,8 @@ class Servers:
             self._failed_at[url] = self._clock()
             if self._closed.is_set():
                 raise SplitError(f"The servers were closed while {what} was asked for.")
-            if self._clock() >= deadline:
-                break
+            if self._clock() >= deadline and problems.keys() == {*self.urls}:
+                break  # each was asked at least once
             with self._lock:
                 self.retries += 1
             rounds, place = divmod(attempt + 1, len(self.urls))
@@ -231,10 +229,9 @@ class Servers:
             turns = [self.urls[(self._turn + i) % len(self.urls)] for i in range(len(self.urls))]
         return min(turns, key=lambda url: self._failed_at.get(url, 0.0))
 
-    def _count(self, *, received: int = 0, sent: int = 0) -> None:
+    def _count(self, received: int) -> None:
         with self._lock:
             self.received_bytes += received
-            self.sent_bytes += sent
 
 
 def _client(settings: ServerSettings) -> httpx.Client:

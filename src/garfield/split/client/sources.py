@@ -5,7 +5,8 @@
     LocalSource     images of another source, passed through layers here: to keep what they give
     CachedSource    another source behind a cache; a hit is authorised again
 
-All give the same numbers for the same piece, epoch and split, and count their bytes.
+and `materialised.FeatureObjects`: features that lie beside the data. All give the same numbers
+for the same piece, epoch and split, and count their bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,12 +25,13 @@ from garfield.split.client.cache import Array, FeatureCache, key_of
 from garfield.split.client.data_set import DataSet
 from garfield.split.client.sampler import Piece
 from garfield.split.client.servers import Servers
-from garfield.split.models.weights import weights_name
 
 if TYPE_CHECKING:
     from torch import nn
 
     from garfield.split.transforms import Transforms
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,42 @@ class Traffic:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.received_bytes = self.requests = self.hits = 0
+        self.received_bytes = self.requests = self.hits = self.remade = 0
 
-    def count(self, *, received: int = 0, requests: int = 0, hits: int = 0) -> None:
+    def count(
+        self, *, received: int = 0, requests: int = 0, hits: int = 0, remade: int = 0
+    ) -> None:
         with self._lock:
             self.received_bytes += received
             self.requests += requests
             self.hits += hits
+            self.remade += remade
+
+
+def request_for(
+    asked: wire.ExtractRequest, data: DataSet, piece: Piece, epoch: int
+) -> wire.ExtractRequest:
+    """A training's request for a piece: `asked` is the same for all but object, samples, epoch."""
+    stored = data.objects[piece.object]
+    return replace(
+        asked,
+        object_name=stored.name,
+        sha256=stored.sha256,
+        samples=piece.indices,
+        first_sample_id=data.first_ids[piece.object],
+        epoch=epoch,
+    )
+
+
+def with_renewed_token(data: DataSet, name: str, ask: Callable[[], Answer]) -> Answer:
+    """What a server answers; asked once more if our token had expired."""
+    try:
+        return ask()
+    except RequestRefused as refused:
+        if refused.refusal != wire.Refusal.UNAUTHORISED.word:
+            raise
+    data.authorise(name)  # renews a token that has expired
+    return ask()
 
 
 class ServerSource:
@@ -70,7 +101,7 @@ class ServerSource:
     def __init__(
         self,
         data: DataSet,
-        servers: Servers,
+        servers: Servers | None,
         asked: wire.ExtractRequest,
         shape: tuple[int, ...],
         traffic: Traffic,
@@ -81,33 +112,17 @@ class ServerSource:
         self._shape, self._traffic = shape, traffic
 
     def fetch(self, piece: Piece, epoch: int) -> Rows:
-        stored = self._data.objects[piece.object]
-        request = replace(
-            self._asked,
-            object_name=stored.name,
-            sha256=stored.sha256,
-            samples=piece.indices,
-            first_sample_id=self._data.first_ids[piece.object],
-            epoch=epoch,
-        )
-        try:
-            features = self._extracted(request)
-        except RequestRefused as refused:
-            if refused.refusal != wire.Refusal.UNAUTHORISED.word:
-                raise
-            self._data.authorise(stored.name)  # a token that has expired is renewed by this
-            features = self._extracted(request)
+        request, servers = request_for(self._asked, self._data, piece, epoch), self._servers
+        assert servers is not None
+
+        def ask() -> wire.Features:
+            access = self._data.access_for(request)
+            return servers.extract(request, access, self._shape, len(piece))
+
+        features = with_renewed_token(self._data, request.object_name, ask)
         self._traffic.count(received=features.received_bytes, requests=1)
         values = features.values.astype(np.float32, copy=False)
         return Rows(values, features.labels, features.trailer)
-
-    def _extracted(self, request: wire.ExtractRequest) -> wire.Features:
-        names = [request.object_name]
-        if request.weights is not None:
-            names.append(weights_name(request.weights))
-        assert request.samples is not None
-        count, access = len(request.samples), self._data.access(names)
-        return self._servers.extract(request, access, self._shape, count)
 
 
 class StoreSource:
@@ -126,7 +141,7 @@ class StoreSource:
 
     def fetch(self, piece: Piece, epoch: int) -> Rows:
         stored = self._data.objects[piece.object]
-        raw = _persistently(lambda: self._data.store.get(stored.name), self._give_up_s)
+        raw = persistently(lambda: self._data.store.get(stored.name), self._give_up_s)
         self._traffic.count(received=len(raw), requests=1)
         held = self._data.parsed(piece.object, raw)
         first = self._data.first_ids[piece.object]
@@ -198,7 +213,7 @@ class CachedSource:
         return Rows(values, tuple(found[index][1] for index in piece.indices), told)
 
 
-def _persistently(read: Callable[[], bytes], give_up_s: float) -> bytes:
+def persistently(read: Callable[[], bytes], give_up_s: float = 60.0) -> bytes:
     """Read from the store, again and again while it fails for reasons that pass."""
     deadline, pause_s = time.monotonic() + give_up_s, 0.1
     while True:

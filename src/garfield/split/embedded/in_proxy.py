@@ -90,7 +90,7 @@ def _features(request: ExtractRequest, data: bytes) -> Iterable[bytes]:
     stored = open_object(request.object_name, data, request.sha256)
     indices = range(stored.count) if request.samples is None else request.samples
     transforms = Transforms.from_json(request.transforms)
-    prefix = made_prefix(request.prefix, request.split, None)
+    prefix = made_prefix(request, request.split, None)
     parts = []
     for lo in range(0, len(indices), request.batch):
         chosen = indices[lo : lo + request.batch]

@@ -85,6 +85,7 @@ def one_of(*words: str) -> Check:
 
 
 _SIZE, _COUNT = wholes(1), whole(1)
+_WINDOW = {"kernel_size": _SIZE, "stride": _SIZE, "padding": wholes(0)}
 _DIM = whole(1, 7)  # never the first, which is the batch
 _TAIL = wholes(-1, lengths=(1, 7))
 
@@ -98,13 +99,13 @@ def _pooled(out: torch.Tensor, given: Mapping[str, Any]) -> float:
     return float(out.numel() * math.prod(given["kernel_size"]))
 
 
-def _binary(
-    function: Callable[[torch.Tensor, Any], torch.Tensor],
-) -> Callable[[Sequence[torch.Tensor], Mapping[str, Any]], torch.Tensor]:
+def _binary(name: str, function: Callable[[torch.Tensor, Any], torch.Tensor]) -> Operator:
     """Of two values, or of one and the number `other`."""
-    return lambda values, given: function(
-        values[0], values[1] if len(values) > 1 else given["other"]
-    )
+
+    def of(values: Sequence[torch.Tensor], given: Mapping[str, Any]) -> torch.Tensor:
+        return function(values[0], values[1] if len(values) > 1 else given["other"])
+
+    return Operator(name, {"other": _optional_number}, inputs=(1, 2), function=of)
 
 
 def _optional_number(name: str, value: Any) -> float | None:
@@ -141,9 +142,7 @@ _ALL = (
         {
             "in_channels": _COUNT,
             "out_channels": _COUNT,
-            "kernel_size": _SIZE,
-            "stride": _SIZE,
-            "padding": wholes(0),
+            **_WINDOW,
             "dilation": _SIZE,
             "groups": _COUNT,
             "bias": truth,
@@ -178,25 +177,13 @@ _ALL = (
     ),
     Operator(
         "max_pool2d",
-        {
-            "kernel_size": _SIZE,
-            "stride": _SIZE,
-            "padding": wholes(0),
-            "dilation": _SIZE,
-            "ceil_mode": truth,
-        },
+        {**_WINDOW, "dilation": _SIZE, "ceil_mode": truth},
         function=_of_function(functional.max_pool2d),
         work=_pooled,
     ),
     Operator(
         "avg_pool2d",
-        {
-            "kernel_size": _SIZE,
-            "stride": _SIZE,
-            "padding": wholes(0),
-            "ceil_mode": truth,
-            "count_include_pad": truth,
-        },
+        {**_WINDOW, "ceil_mode": truth, "count_include_pad": truth},
         function=_of_function(functional.avg_pool2d),
         work=_pooled,
     ),
@@ -248,10 +235,10 @@ _ALL = (
         inputs=(1, 256),
         function=lambda values, given: torch.cat(list(values), given["dim"]),
     ),
-    Operator("add", {"other": _optional_number}, inputs=(1, 2), function=_binary(torch.add)),
-    Operator("sub", {"other": _optional_number}, inputs=(1, 2), function=_binary(torch.sub)),
-    Operator("mul", {"other": _optional_number}, inputs=(1, 2), function=_binary(torch.mul)),
-    Operator("div", {"other": _optional_number}, inputs=(1, 2), function=_binary(torch.div)),
+    _binary("add", torch.add),
+    _binary("sub", torch.sub),
+    _binary("mul", torch.mul),
+    _binary("div", torch.div),
 )
 
 OPERATORS: Mapping[str, Operator] = {each.name: each for each in _ALL}

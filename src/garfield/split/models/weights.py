@@ -14,7 +14,6 @@ file of all frozen layers serves every split.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 import struct
@@ -25,7 +24,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import nn
 
-from garfield.core.errors import InputError, MissingDependency, ObjectDamaged, ObjectMissing
+from garfield.core.errors import (
+    InputError,
+    MissingDependency,
+    ObjectDamaged,
+    ObjectMissing,
+    RequestRefused,
+)
+from garfield.split.wire.checks import json_object
 
 if TYPE_CHECKING:
     import mmap
@@ -170,20 +176,11 @@ def read_weights(data: Buffer) -> dict[str, torch.Tensor]:
 
 def _header(text: bytes) -> dict[str, Any]:
     try:
-        header = json.loads(text, object_pairs_hook=_without_repetition)
-    except (ValueError, RecursionError) as problem:
-        raise ObjectDamaged(f"The weights' header is not JSON: {str(problem)[:120]}.") from None
-    if not isinstance(header, dict):
-        raise ObjectDamaged("The weights' header is not a JSON object.")
+        header = json_object(text, "The weights' header")
+    except RequestRefused as refused:
+        raise ObjectDamaged(str(refused)) from None
     header.pop("__metadata__", None)
     return header
-
-
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name is there twice")
-    return found
 
 
 def _span(key: str, entry: Any, room: int) -> tuple[int, int, str]:

@@ -1,6 +1,7 @@
 """HTTP in front of the service: a few routes, hostile clients, slow ones.
 
     POST /v1/extract            features of an object's samples, as a stream
+    POST /v1/materialise        the same of a whole object, stored beside it instead of sent
     POST /v1/profile            memory and time of a model's first layers here
     POST /v1/train              a whole fine-tuning beside the store (ALL_IN_COS)
     GET  /v1/status             load, budgets, versions
@@ -31,7 +32,7 @@ from garfield.core.errors import GarfieldError, RequestRefused
 from garfield.core.files import as_json
 from garfield.split.server.http import cut_off
 from garfield.split.server.outlet import PIECE, Outlet
-from garfield.split.server.refusals import as_refusal
+from garfield.split.server.profiling import profile
 from garfield.split.server.service import SplitService
 from garfield.split.server.settings import amount
 from garfield.split.server.status import status_of
@@ -44,6 +45,7 @@ from garfield.split.wire import (
     Refusal,
     TrainRequest,
     as_body,
+    as_refusal,
     decode_request,
     error_frame,
 )
@@ -67,6 +69,7 @@ class SplitApp:
     def routes(self) -> list[Route]:
         return [
             Route("/v1/extract", self._answered(self.extract), methods=["POST"]),
+            Route("/v1/materialise", self._answered(self.materialise), methods=["POST"]),
             Route("/v1/profile", self._answered(self.profile), methods=["POST"]),
             Route("/v1/train", self._answered(self.train), methods=["POST"]),
             Route("/v1/status", self._answered(self.status), methods=["GET"]),
@@ -78,6 +81,11 @@ class SplitApp:
         request = decode_request(await self._body(http), ExtractRequest)
         return self._stream(http, lambda out: self.service.extract(request, access, out))
 
+    async def materialise(self, http: Request) -> Response:
+        access = _access(http)
+        request = decode_request(await self._body(http), ExtractRequest)
+        return self._stream(http, lambda out: self.service.materialise(request, access, out))
+
     async def train(self, http: Request) -> Response:
         if not self.settings.all_in_store:
             raise Refusal.FORBIDDEN.error("This server does not run whole trainings.")
@@ -88,7 +96,7 @@ class SplitApp:
     async def profile(self, http: Request) -> Response:
         access = _access(http)
         request = decode_request(await self._body(http), ProfileRequest)
-        return _json(await self.service.profile(request, access))
+        return _json(await profile(self.service, request, access))
 
     async def status(self, http: Request) -> Response:
         return _json(status_of(self.service))

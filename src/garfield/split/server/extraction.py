@@ -4,8 +4,9 @@
     object ← the store, read with the tenant's own rights, refused by name if it was altered
     for every COS batch: decode and transform a few images at a time, run the prefix, send
 
-Rows leave as soon as they are computed. Neither model nor object outlives its task: a server
-holds no state of a tenant. `split 0` has no layers: the transformed images are the features.
+Rows leave as soon as they are computed, or are stored beside the object (`feature_objects`).
+Neither model nor object outlives its task: a server holds no state of a tenant. `split 0` has no
+layers: the transformed images are the features.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ import numpy as np
 import torch
 
 from garfield.core.errors import GarfieldError
+from garfield.split.feature_objects import features_name, pack_features
 from garfield.split.server.extraction_sizes import AT_ONCE, ROWS_BYTES
 from garfield.split.server.messages import Kind, Message, WorkerSide
 from garfield.split.server.reading import read_object, tenants_store
-from garfield.split.server.refusals import as_refusal
 from garfield.split.wire import (
     ExtractRequest,
     FeatureHeader,
     Model,
     Refusal,
+    as_refusal,
     decode_request,
     row_frames,
 )
@@ -37,110 +39,73 @@ from garfield.split.wire import (
 def extract(task: Mapping[str, Any], side: WorkerSide) -> Mapping[str, Any]:
     """Features of the samples of one object, from the row at which an earlier try has ended."""
     request = decode_request(task["request"].encode(), ExtractRequest)
-    batch, done, clock = int(task["batch"]), int(task["rows_done"]), Clock()
-    with clock.timing("weights"):
-        prefix = made_prefix(request.prefix, request.split, task["weights_file"])
-    with clock.timing("read"):
-        packed = opened(request, task)
-    indices = _indices(request, packed.count)
-    transforms, expected = _transforms(request.transforms), tuple(task["input_shape"])
-    labels = [int(packed.labels[index]) for index in indices]
-    sent_header = done > 0
-    for lo in range(done, len(indices), batch):
-        chosen = indices[lo : lo + batch]
-        with clock.timing("decode"):
-            images = _transformed(packed, chosen, transforms, request, expected, side)
-        with clock.timing("forward"), refused_as(Refusal.BAD_MODEL):
-            features = run_prefix(prefix, images, request.dtype)
-        del images
-        if not sent_header:
-            shape = (len(indices), *features.shape[1:])
-            header = FeatureHeader(request.dtype, shape, tuple(labels), request.compression)
-            side.send(Message(Kind.HEADER, header.encode()))
-            sent_header = True
+    clock, header = Clock(), int(task["rows_done"]) > 0
+    labels, batches = _computed(request, task, side, clock)
+    for features in batches:
+        if not header:
+            shape = (len(labels), *features.shape[1:])
+            told = FeatureHeader(request.dtype, shape, labels, request.compression)
+            side.send(Message(Kind.HEADER, told.encode()))
+            header = True
         with clock.timing("send"):
             _send_rows(side, features, request.compression)
         del features
         if side.called_off():
             break
-    return {"seconds": clock.seconds, "samples": len(indices), "read_bytes": task["object_bytes"]}
+    return {"seconds": clock.seconds}
 
 
-def rehearse(task: Mapping[str, Any], side: WorkerSide) -> Mapping[str, Any]:
-    """Run the first layers on made-up batches of given sizes, with a mark after each.
-
-    The first mark comes when the weights are loaded.
-    """
-    model = Model(task["model"], task["graph"], task["weights"])
-    shape, clock = tuple(task["input_shape"]), Clock()
-    with clock.timing("weights"):
-        prefix = made_prefix(model, int(task["split"]), task["weights_file"])
-    side.mark()
-    out: tuple[int, ...] = ()
-    for batch in task["batches"]:
-        with clock.timing(f"forward {batch}"), refused_as(Refusal.BAD_MODEL):
-            features = run_prefix(prefix, torch.zeros(batch, *shape), "float32")
-        out = features.shape[1:]
-        for _ in row_frames(features):
-            pass
+def materialise(task: Mapping[str, Any], side: WorkerSide) -> Mapping[str, Any]:
+    """Store the features of all samples of one object beside it, with the tenant's rights."""
+    request = decode_request(task["request"].encode(), ExtractRequest)
+    clock, filled = Clock(), 0
+    labels, batches = _computed(request, task, side, clock)
+    values = np.empty(0, request.dtype)
+    for features in batches:
+        if not filled:
+            values = np.empty((len(labels), *features.shape[1:]), request.dtype)
+        values[filled : filled + len(features)] = features
+        filled += len(features)
         del features
-        side.mark()
-    return {"seconds": clock.seconds, "out_shape": list(out)}
+        if side.called_off():
+            return {"seconds": clock.seconds}
+        side.send(Message(Kind.ROWS))  # not stuck: a batch is done
+    packed = pack_features(request, values, labels)
+    with clock.timing("put"), refused_as(Refusal.FAILED):
+        store = tenants_store(request.data, task["access"], task["store"])
+        store.put(features_name(request), packed)
+    return {"seconds": clock.seconds, "stored_bytes": len(packed)}
 
 
-def time_layers(task: Mapping[str, Any], side: WorkerSide) -> Mapping[str, Any]:
-    """Seconds per sample of each layer of a registered model, one layer in memory at a time.
-
-    Weights are zeros: how long a layer takes does not depend on them.
-    """
-    from garfield.split.models import SPLIT_MODELS
-    from garfield.split.models.cutting import LayeredModel
-
-    with refused_as(Refusal.BAD_MODEL):
-        known = SPLIT_MODELS[task["model"]]
-        with torch.device("meta"):
-            model = LayeredModel(
-                known.name, known.layers(1), freeze=known.freeze, input_shape=known.image
-            )
-        batch, split = (
-            int(task["batch"]),
-            model.checked_split(int(task["split"]), len(model.layers) - 2),
+def _computed(
+    request: ExtractRequest, task: Mapping[str, Any], side: WorkerSide, clock: Clock
+) -> tuple[tuple[int, ...], Iterator[np.ndarray[Any, Any]]]:
+    """Labels of the samples asked for, and their features, a COS batch at a time."""
+    with clock.timing("weights"):
+        prefix = made_prefix(request, request.split, task["weights_file"])
+    with clock.timing("read"):
+        packed = opened(request, task)
+    indices = _indices(request, packed.count)
+    if task["work"] == "materialise" and len(indices) != packed.count:
+        raise Refusal.MALFORMED.error(
+            f"{request.object_name} has {packed.count} samples, and the request names "
+            f"{len(indices)}: features are kept of all."
         )
-        x = torch.zeros(batch, *task["input_shape"])
-        seconds = []
-        for index in range(split):
-            piece = model.piece(index, index + 1).eval().to_empty(device="cpu")
-            for tensor in piece.state_dict().values():
-                tensor.zero_()
-            times = []
-            for _ in range(2):  # the first also allocates
-                start = time.perf_counter()
-                with torch.inference_mode():
-                    leaving = piece(x)
-                times.append(time.perf_counter() - start)
-            piece.to("meta")
-            x = leaving
-            seconds.append(min(times) / batch)
-            if side.called_off():
-                break
-    return {"names": model.layers[:split], "layer_seconds": seconds, "batch": batch}
+    transforms, expected = _transforms(request.transforms), tuple(task["input_shape"])
 
+    def batches() -> Iterator[np.ndarray[Any, Any]]:
+        batch = int(task["batch"])
+        for lo in range(int(task["rows_done"]), len(indices), batch):
+            chosen = indices[lo : lo + batch]
+            with clock.timing("decode"):
+                images = _transformed(packed, chosen, transforms, request, expected, side)
+            with clock.timing("forward"), refused_as(Refusal.BAD_MODEL):
+                features = run_prefix(prefix, images, request.dtype)
+            del images
+            yield features
+            del features
 
-def warm_up() -> None:
-    """Run once, small, what every extraction runs: what that allocates for good is no task's."""
-    from garfield.split.models import empty_prefix
-    from garfield.split.objects import open_object, pack
-    from garfield.split.transforms import Transforms
-
-    black = np.zeros((40, 40, 3), np.uint8)
-    packed = open_object("warm-up", pack([black, black], [0, 1], "jpeg"))
-    transforms = Transforms.parse("resize(36), crop(32), flip, normalise(imagenet)")
-    images = transforms.apply(packed.images([0, 1]), [0, 1], 0, 0)
-    prefix = empty_prefix("resnet18", 6).to_empty(device="cpu")
-    for tensor in prefix.state_dict().values():
-        tensor.zero_()
-    for _ in row_frames(run_prefix(prefix, images, "float32")):
-        pass
+    return tuple(int(packed.labels[index]) for index in indices), batches()
 
 
 def made_prefix(model: Model, split: int, weights_file: str | None) -> torch.nn.Module | None:

@@ -13,22 +13,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from garfield.core.errors import GarfieldError, ObjectMissing, RequestRefused
-from garfield.split.objects import INDEX_NAME
+from garfield.core.errors import GarfieldError, RequestRefused
+from garfield.core.files import as_json
+from garfield.split.feature_objects import features_name
 from garfield.split.server.memory import MemoryBook, Rehearsal
 from garfield.split.server.messages import Kind
 from garfield.split.server.outlet import ClientGone, Outlet
 from garfield.split.server.queue import Grant, RequestQueue
 from garfield.split.server.reading import check_below, tenants_store
-from garfield.split.server.refusals import as_refusal
 from garfield.split.server.settings import ServeSettings, amount
 from garfield.split.server.weights import WeightsCache, WeightsFile
 from garfield.split.server.workers import WorkerLost, WorkerPool
@@ -37,6 +38,7 @@ from garfield.split.wire import (
     ProfileRequest,
     Refusal,
     TrainRequest,
+    as_refusal,
     encode_request,
     end_frame,
     from_body,
@@ -46,7 +48,9 @@ if TYPE_CHECKING:
     from garfield.split.stores import Store
 
 TRIES = 4
-TIMED_BATCH = 8
+_KEPT_COPIES = 4
+"""Copies of an object's features that a worker may hold while it puts them together and stores
+them."""
 _STORE_THREADS = 16
 Answer = TypeVar("Answer")
 
@@ -61,12 +65,9 @@ class Served:
     """Requests whose clients went before the end."""
     retries: int = 0
     samples: int = 0
-    sent_bytes: int = 0
     read_bytes: int = 0
     reduced: int = 0
     """Requests whose COS batch was smaller than they allowed (Table 5.4)."""
-    batches: list[int] = field(default_factory=list)
-    """COS batches of the last requests."""
 
 
 @dataclass
@@ -76,10 +77,13 @@ class Progress:
     rows: int = 0
     retries: int = 0
     b_max: int = 1
+    kept_bytes: int = 0
+    """What it holds to the end, whatever the batch."""
     batches: list[int] = field(default_factory=list)
     peak_bytes: int = 0
     reserved_bytes: int = 0
     waited_s: float = 0.0
+    stored_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -97,18 +101,20 @@ class SplitService:
         self.book = MemoryBook(queue)
         self.served = Served()
         self.store_settings = asdict(settings.connection)
-        self._layer_seconds: dict[object, Mapping[str, Any]] = {}
+        self.layer_seconds: dict[object, Mapping[str, Any]] = {}
+        """Of models whose layers were timed (`profiling`)."""
         self._most_object = amount(settings.most_object, "most_object")
         self._threads = ThreadPoolExecutor(_STORE_THREADS, "garfield-split-store")
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def extract(self, request: ExtractRequest, access: str, out: Outlet) -> None:
-        """Put the answer to a request into an outlet, and end it, whatever happens."""
+    @asynccontextmanager
+    async def answering(self, out: Outlet) -> AsyncIterator[None]:
+        """Count a request, and end its outlet, whatever happens to it in the block."""
         self.served.requests += 1
         try:
-            await self._extract(request, access, out)
+            yield
         except GarfieldError as error:
             self.served.refused += 1
             out.end(as_refusal(error))
@@ -125,55 +131,25 @@ class SplitService:
         else:
             out.end()
 
-    async def profile(self, request: ProfileRequest, access: str) -> Mapping[str, Any]:
-        """What a model's first layers need here, and how long they take."""
-        check_below(self.settings.store, request.data)
-        async with AsyncExitStack() as stack:
-            store = await self.in_thread(lambda: self.open(request.data, access))
-            weights = await self.held_weights(stack, store, request)
-            if weights is None:  # somebody who may read nothing here is not worked for
-                with suppress(ObjectMissing):
-                    await self.in_thread(lambda: store.size(INDEX_NAME))
-            rehearsal = Rehearsal.of_prefix(
-                request.prefix, request.split, request.input_shape, weights
-            )
-            measured = await self.book.of(rehearsal)
-            layers = await self._layer_times(rehearsal, request)
-        return {
-            "base_bytes": measured.line.base_bytes,
-            "per_sample_bytes": measured.line.per_sample_bytes,
-            "load_bytes": measured.load_bytes,
-            "out_shape": measured.out_shape,
-            "seconds": measured.seconds,
-            "layers": layers,
-            "source": next(iter(self.pool.devices.values())).source.value,
-        }
+    async def extract(self, request: ExtractRequest, access: str, out: Outlet) -> None:
+        """Put the features that a request asks for into an outlet."""
+        async with self.answering(out):
+            trailer = await self._computed("extract", request, access, out)
+            await out.put(end_frame(trailer))
 
-    async def _layer_times(
-        self, rehearsal: Rehearsal, request: ProfileRequest
-    ) -> Mapping[str, Any] | None:
-        """Seconds of each layer of a registered model, timed once; None for the user's own."""
-        if request.model is None or request.split == 0:
-            return None
-        if rehearsal.key not in self._layer_seconds:
-            measured = await self.book.of(rehearsal)
-            base, per_sample = measured.needs(0, TIMED_BATCH)
-            apart = 2 * measured.load_bytes + (64 << 20)  # layers one by one, not in place
-            grant = await self.queue.granted(base + apart, 2 * per_sample, TIMED_BATCH)
-            task = {**rehearsal.task, "work": "time-layers", "batch": grant.batch}
-            try:
-                async with aclosing(grant.worker.run(task, grant.most_bytes)) as answers:
-                    (message,) = [message async for message in answers]
-            except WorkerLost as lost:
-                raise _told(lost, 1) from None
-            finally:
-                self.queue.release(grant)
-            if message.kind is Kind.REFUSED:
-                raise from_body(message.content, Refusal.FAILED.status)
-            self._layer_seconds[rehearsal.key] = message.told
-        return self._layer_seconds[rehearsal.key]
+    async def materialise(self, request: ExtractRequest, access: str, out: Outlet) -> None:
+        """Store the features of all samples of an object beside it, and say so in JSON."""
+        async with self.answering(out):
+            name = features_name(request)
+            if request.samples is None or request.samples != (*range(len(request.samples)),):
+                raise Refusal.MALFORMED.error("Features are kept of all samples, in their order.")
+            trailer = await self._computed("materialise", request, access, out)
+            await out.put(as_json({"name": name, **trailer}).encode())
 
-    async def _extract(self, request: ExtractRequest, access: str, out: Outlet) -> None:
+    async def _computed(
+        self, work: str, request: ExtractRequest, access: str, out: Outlet
+    ) -> Mapping[str, Any]:
+        """Have a worker run the first layers over an object; what to tell at the end."""
         check_below(self.settings.store, request.data)
         input_shape = input_shape_of(request)
         async with AsyncExitStack() as stack:
@@ -185,20 +161,35 @@ class SplitService:
                     f"{self._most_object}."
                 )
             weights = await self.held_weights(stack, store, request)
-            rehearsal = Rehearsal.of_prefix(request.prefix, request.split, input_shape, weights)
-            task = {
-                "work": "extract",
-                "request": encode_request(request).decode(),
-                "access": access,
-                "store": self.store_settings,
-                "object_bytes": size,
-                "input_shape": input_shape,
-                "weights_file": weights.path if weights else None,
-            }
+            rehearsal = Rehearsal.of_prefix(request, request.split, input_shape, weights)
+            task = self.task(work, request, access, size, input_shape, weights)
             progress = Progress(b_max=self._most_batch(request))
+            if work == "materialise":
+                row = 4 * math.prod((await self.book.of(rehearsal)).out_shape)
+                progress.kept_bytes = _KEPT_COPIES * row * len(request.samples or ())
             while not await self._tried(rehearsal, task, progress, out):
                 pass
-        await out.put(end_frame(self._trailer(progress, size)))
+        return self._trailer(progress, size)
+
+    def task(
+        self,
+        work: str,
+        request: ExtractRequest | TrainRequest,
+        access: str,
+        object_bytes: int | list[int],
+        input_shape: tuple[int, ...],
+        weights: WeightsFile | None,
+    ) -> dict[str, Any]:
+        """What a worker is told of a request."""
+        return {
+            "work": work,
+            "request": encode_request(request).decode(),
+            "access": access,
+            "store": self.store_settings,
+            "object_bytes": object_bytes,
+            "input_shape": input_shape,
+            "weights_file": weights.path if weights else None,
+        }
 
     def _most_batch(self, request: ExtractRequest) -> int:
         """b_max: the training batch, or the samples wanted if they are fewer."""
@@ -219,7 +210,7 @@ class SplitService:
         measured = await self.book.of(rehearsal)
         b_min = min(self.settings.batching.b_min, progress.b_max)
         base, per_sample = measured.needs(task["object_bytes"], b_min)
-        grant = await self.queue.granted(base, per_sample, progress.b_max)
+        grant = await self.queue.granted(base + progress.kept_bytes, per_sample, progress.b_max)
         progress.batches.append(grant.batch)
         progress.waited_s += grant.waited_s
         progress.reserved_bytes = max(progress.reserved_bytes, grant.reserved_bytes)
@@ -227,7 +218,7 @@ class SplitService:
             await self.run(grant, task, progress, out)
             return True
         except WorkerLost as lost:
-            refused = _told(lost, progress.retries + 1)
+            refused = _refused(lost, progress.retries + 1)
         except RequestRefused as error:
             if error.refusal != Refusal.OUT_OF_MEMORY.word:
                 raise
@@ -248,8 +239,8 @@ class SplitService:
     ) -> None:
         """Run a granted task, and pass its rows on."""
         worker = grant.worker
-        told = {**task, "batch": grant.batch, "rows_done": progress.rows}
-        async with aclosing(worker.run(told, grant.most_bytes)) as answers:
+        granted = {**task, "batch": grant.batch, "rows_done": progress.rows}
+        async with aclosing(worker.run(granted, grant.most_bytes)) as answers:
             while True:
                 try:
                     with anyio.fail_after(self.settings.work_s):
@@ -262,10 +253,13 @@ class SplitService:
                     raise from_body(message.content, Refusal.FAILED.status)
                 if message.kind is Kind.DONE:
                     break
-                await out.put(message.content)
+                if message.content:  # else it merely tells that it is not stuck
+                    await out.put(message.content)
                 progress.rows += message.rows
         progress.peak_bytes = max(progress.peak_bytes, worker.grown_bytes)
-        for what, seconds in message.told["seconds"].items():
+        told = message.told
+        progress.stored_bytes = told.get("stored_bytes", 0)
+        for what, seconds in told["seconds"].items():
             progress.seconds[what] = progress.seconds.get(what, 0.0) + seconds
 
     def _trailer(self, progress: Progress, size: int) -> Mapping[str, Any]:
@@ -273,7 +267,6 @@ class SplitService:
         served.samples += progress.rows
         served.read_bytes += size
         served.reduced += progress.batches[-1] < progress.b_max
-        served.batches = [*served.batches[-999:], progress.batches[-1]]
         return {
             "cos_batch": progress.batches[-1],
             "cos_batches": progress.batches,
@@ -283,6 +276,7 @@ class SplitService:
             "waited_s": progress.waited_s,
             "seconds": progress.seconds,
             "read_bytes": size,
+            "stored_bytes": progress.stored_bytes,
         }
 
     def open(self, data: str, access: str) -> Store:
@@ -312,14 +306,13 @@ class SplitService:
             ) from None
 
 
-def _told(lost: WorkerLost, times: int) -> RequestRefused:
+def _refused(lost: WorkerLost, times: int) -> RequestRefused:
     """What the client hears if there is no further try."""
-    if lost.by_memory:
-        return Refusal.OUT_OF_MEMORY.error(
-            f"The request needed more memory than was reserved for it, {times} times, at ever "
-            "smaller batches."
-        )
-    return Refusal.FAILED.error(f"The process that worked on the request ended, {times} times.")
+    return lost.refusal(
+        f"The request needed more memory than was reserved for it, {times} times, at ever "
+        "smaller batches.",
+        f"The process that worked on the request ended, {times} times.",
+    )
 
 
 def input_shape_of(request: ExtractRequest | TrainRequest) -> tuple[int, ...]:

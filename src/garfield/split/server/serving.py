@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from garfield.core.errors import ConfigError, MissingDependency, NodeFailed
 from garfield.core.events import Sink
 from garfield.runs.scratch import scratch_directory
-from garfield.split.server.limits import Source
+from garfield.split.server.limited_memory import Source
 from garfield.split.server.queue import RequestQueue
 from garfield.split.server.service import SplitService
 from garfield.split.server.settings import ServeSettings, amount

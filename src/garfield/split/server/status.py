@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -39,22 +40,8 @@ def status_of(service: SplitService) -> Mapping[str, Any]:
             }
             for name, record in queue.records.items()
         },
-        "served": {
-            "requests": service.served.requests,
-            "refused": service.served.refused,
-            "abandoned": service.served.abandoned,
-            "retries": service.served.retries,
-            "samples": service.served.samples,
-            "read_bytes": service.served.read_bytes,
-            "reduced": service.served.reduced,
-        },
-        "workers": {
-            "started": pool.record.started,
-            "recycled": pool.record.recycled,
-            "lost": pool.record.lost,
-            "lost_by_memory": pool.record.lost_by_memory,
-            "stopped": pool.record.stopped,
-        },
+        "served": asdict(service.served),
+        "workers": asdict(pool.record),
         "measured_models": service.book.made,
         "weights_fetched_bytes": service.weights.fetched_bytes,
     }

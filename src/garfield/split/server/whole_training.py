@@ -11,16 +11,15 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from garfield.core.errors import GarfieldError, RequestRefused
+from garfield.core.errors import GarfieldError
 from garfield.core.files import as_json
 from garfield.split.server.extraction_sizes import OBJECTS_HELD
 from garfield.split.server.memory import Rehearsal
-from garfield.split.server.outlet import ClientGone, Outlet
+from garfield.split.server.outlet import Outlet
 from garfield.split.server.reading import check_below
-from garfield.split.server.refusals import as_refusal
 from garfield.split.server.service import Progress, SplitService, input_shape_of
 from garfield.split.server.workers import WorkerLost
-from garfield.split.wire import Refusal, TrainRequest, encode_request
+from garfield.split.wire import TrainRequest, as_refusal
 
 if TYPE_CHECKING:
     from garfield.split.stores import Store
@@ -29,22 +28,17 @@ if TYPE_CHECKING:
 async def train_whole(
     service: SplitService, request: TrainRequest, access: str, out: Outlet
 ) -> None:
-    """Put the progress of a training into an outlet, and end it, whatever happens."""
-    service.served.requests += 1
-    try:
-        told = await _trained(service, request, access, out)
-    except ClientGone:
-        service.served.abandoned += 1
-        return
-    except GarfieldError as error:
-        service.served.refused += 1
-        refused = as_refusal(error)
-        if not out.has_begun:
-            out.end(refused)
-            return
-        told = {"event": "failed", "error": refused.refusal, "message": str(refused)}
-    await out.put((as_json(told) + "\n").encode())
-    out.end()
+    """Put the progress of a training into an outlet, a line at a time."""
+    async with service.answering(out):
+        try:
+            told = await _trained(service, request, access, out)
+        except GarfieldError as error:
+            if not out.has_begun:
+                raise
+            service.served.refused += 1
+            refused = as_refusal(error)
+            told = {"event": "failed", "error": refused.refusal, "message": str(refused)}
+        await out.put((as_json(told) + "\n").encode())
 
 
 async def _trained(
@@ -59,22 +53,18 @@ async def _trained(
         measured = await service.book.of(Rehearsal.of_training(request, shape, weights))
         objects = sum(sorted(sizes)[-OBJECTS_HELD:])
         base, per_sample = measured.needs(objects, request.batch)
-        task = {
-            "work": "train",
-            "request": encode_request(request).decode(),
-            "access": access,
-            "store": service.store_settings,
-            "object_bytes": sizes,
-            "input_shape": shape,
-            "weights_file": weights.path if weights else None,
-        }
+        task = service.task("train", request, access, sizes, shape, weights)
         progress = Progress()
         # of one size, whatever the memory: training cannot do with a smaller batch
         grant = await service.queue.granted(base + request.batch * per_sample, 1, 1)
         try:
             await service.run(grant, task, progress, out)
         except WorkerLost as lost:
-            raise _lost(lost) from None
+            raise lost.refusal(
+                "The training needed more memory than was reserved. Take a smaller batch, or "
+                "split.",
+                "The process that trained has ended.",
+            ) from None
         finally:
             service.queue.release(grant)
     return {
@@ -89,11 +79,3 @@ async def _trained(
 
 def _sizes(store: Store, request: TrainRequest) -> list[int]:
     return [store.size(name) for name in request.objects]
-
-
-def _lost(lost: WorkerLost) -> RequestRefused:
-    if lost.by_memory:
-        return Refusal.OUT_OF_MEMORY.error(
-            "The training needed more memory than was reserved. Take a smaller batch, or split."
-        )
-    return Refusal.FAILED.error("The process that trained has ended.")

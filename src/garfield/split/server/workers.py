@@ -9,7 +9,6 @@ crashes, is killed for its memory or does not stop when told to is replaced by a
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -18,32 +17,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing import Pipe, forkserver
-from multiprocessing.connection import Connection
 from typing import Any
 
 import anyio
 
 from garfield.core.errors import NodeFailed, RequestRefused
-from garfield.runs.supervised import Channel
 from garfield.runs.supervisor import Supervisor
 from garfield.split.server import messages
-from garfield.split.server.limits import (
-    DeviceMemory,
-    ProcessMemory,
-    Source,
-    device_memory,
-    steady_heap,
-    trim_heap,
-)
-from garfield.split.server.messages import (
-    ENDS,
-    Kind,
-    Message,
-    OtherSideGone,
-    ServerSide,
-    WorkerSide,
-)
-from garfield.split.wire import Refusal, as_body
+from garfield.split.server.limited_memory import DeviceMemory, ProcessMemory, Source
+from garfield.split.server.limits import device_memory
+from garfield.split.server.messages import ENDS, Kind, Message, OtherSideGone, ServerSide
+from garfield.split.server.worker_process import worker_main
+from garfield.split.wire import Refusal
 
 PRELOADED = ("torch", "garfield.split.server.loaded_ahead")
 START_S = 120.0  # importing torch on a busy machine
@@ -52,9 +37,6 @@ SLACK = 8 << 20
 """Bytes beyond what is measured: the kernel counts ahead for each processor, and its own memory
 for sockets; pages of the interpreter that a task is the first to write to become its own."""
 
-Work = Callable[[Mapping[str, Any], WorkerSide], Mapping[str, Any]]
-"""What a task runs: sends its rows itself, and returns what DONE tells."""
-
 
 class WorkerLost(Exception):  # noqa: N818
     """A worker ended in the middle of a task: `by_memory` if its limit killed it."""
@@ -62,6 +44,12 @@ class WorkerLost(Exception):  # noqa: N818
     def __init__(self, message: str, by_memory: bool) -> None:
         super().__init__(message)
         self.by_memory = by_memory
+
+    def refusal(self, memory: str, otherwise: str) -> RequestRefused:
+        """What a client hears of it: the first sentence if memory was the reason."""
+        if self.by_memory:
+            return Refusal.OUT_OF_MEMORY.error(memory)
+        return Refusal.FAILED.error(otherwise)
 
 
 @dataclass(eq=False)
@@ -303,74 +291,3 @@ def load_ahead() -> None:
             forkserver.ensure_running()
 
     _starting_thread().submit(start).result()
-
-
-def worker_main(channel: Channel, connection: Connection, threads: int) -> None:
-    """Be a worker: warm up, then do one task after another until the server goes."""
-    gc.freeze()  # what came by the fork stays shared: collecting would write to its pages
-    steady_heap()
-    side = WorkerSide(socket.socket(fileno=os.dup(connection.fileno())))
-    connection.close()
-    with suppress(OtherSideGone):
-        side.receive()  # it holds our memory now: what is touched from here on counts
-        works = _warm(threads)
-        _give_back()
-        side.send(Message(Kind.READY))
-        while True:
-            task = side.receive()
-            if task.kind is Kind.TASK:  # an ABORT may come after its task has ended
-                side.send(_done(task.told, works, side))
-
-
-def _warm(threads: int) -> Mapping[str, Work]:
-    """Import and run once what every task needs."""
-    import torch
-
-    from garfield.split.server import extraction, worker_training
-
-    torch.set_num_threads(threads)
-    torch.set_grad_enabled(False)
-    extraction.warm_up()
-    return {
-        "extract": extraction.extract,
-        "rehearse": extraction.rehearse,
-        "time-layers": extraction.time_layers,
-        "train": worker_training.train,
-        "rehearse-training": worker_training.rehearse_training,
-    }
-
-
-def _done(task: Mapping[str, Any], works: Mapping[str, Work], side: WorkerSide) -> Message:
-    """Do a task, give its memory back, and say how it ended."""
-    try:
-        message = messages.of(Kind.DONE, works[task["work"]](task, side))
-    except RequestRefused as refused:
-        message = Message(Kind.REFUSED, as_body(refused))
-    except OtherSideGone:
-        raise
-    except MemoryError:
-        message = Message(Kind.REFUSED, as_body(_out_of_memory()))
-    except Exception as failure:
-        refusal = _out_of_memory() if _is_memory(failure) else _failed(failure)
-        message = Message(Kind.REFUSED, as_body(refusal))
-    _give_back()
-    return message
-
-
-def _is_memory(failure: Exception) -> bool:
-    """torch has no exception of its own for a CPU that has no memory left."""
-    return isinstance(failure, RuntimeError) and "can't allocate memory" in str(failure)
-
-
-def _out_of_memory() -> RequestRefused:
-    return Refusal.OUT_OF_MEMORY.error("The task needs more memory than was reserved for it.")
-
-
-def _failed(failure: Exception) -> RequestRefused:
-    """The kind of a failure goes to the client, its text may hold what is not for strangers."""
-    return Refusal.FAILED.error(f"The task failed: {type(failure).__name__}.")
-
-
-def _give_back() -> None:
-    gc.collect()
-    trim_heap()

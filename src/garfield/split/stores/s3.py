@@ -83,10 +83,6 @@ class S3Store:
             writes={name: self._signed(store, "PUT", name) for name in writes},
         )
 
-    def presign(self, name: str) -> str:
-        """An address at which anybody may GET this object for `SIGNED_S`."""
-        return self._signed(self._store, "GET", name)
-
     def close(self) -> None:
         """obstore closes its connections when it is forgotten."""
 
