@@ -32,6 +32,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -141,12 +142,16 @@ def _all_timed(todo: list[Setting], timing: _Timing, plan_again: bool, console: 
             for setting in of_model:
                 began = time.monotonic()
                 timing.plan(setting, plan_again)
-                timing.time(setting, lambda told, s=setting: console.print(f"  {s}: {told}"))
+                timing.time(setting, partial(_tell, console, setting))
                 left.remove(setting)
                 took = duration(time.monotonic() - began)
                 ahead = duration(seconds_left(left, raw.read_file(timing.path)))
                 told = f"{len(todo) - len(left)} of {len(todo)}, {setting}: {took}; {ahead} left"
                 console.print(told, soft_wrap=True)
+
+
+def _tell(console: Console, setting: Setting, told: str) -> None:
+    console.print(f"  {setting}: {told}", soft_wrap=True)
 
 
 def seconds_left(left: Sequence[Setting], done: dict[Setting, Timings]) -> float:

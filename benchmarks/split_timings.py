@@ -202,13 +202,14 @@ def _add(timings: Timings, record: Mapping[str, Any]) -> None:
 
 def situation_from(told: Mapping[str, Any]) -> Situation:
     """A situation that was written as JSON."""
-    costs = told["costs"]
-    listed = {name: tuple(v) if isinstance(v, list) else v for name, v in (costs or {}).items()}
+    costs: dict[str, Any] | None = told["costs"]
+    if costs is not None:
+        costs = {name: tuple(v) if isinstance(v, list) else v for name, v in costs.items()}
     return Situation(
         **{
             **told,
             "layer_bytes": tuple(told["layer_bytes"]),
             "load": ServerLoad(**told["load"]),
-            "costs": Costs(**listed) if costs else None,
+            "costs": Costs(**costs) if costs is not None else None,
         }
     )
