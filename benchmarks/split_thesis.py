@@ -110,7 +110,7 @@ def _memory(name: str) -> list[dict[str, Any]]:
         entering = sizes.layers[split - 1].shape
         before = 100 * tensor_bytes_per_sample(model.piece(0, split), model.input_shape) / 1e9
         after = 1000 * tensor_bytes_per_sample(model.piece(split, count), entering) / 1e9
-        for part, gb in (("before", before), ("behind", after)):
+        for part, gb in (("before, 100 images", before), ("behind, 1000 images", after)):
             found.append({"model": name, "split": split, "part": part, "gb": gb})
     return found
 
