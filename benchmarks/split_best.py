@@ -11,7 +11,7 @@ at 0.05 to 15 Gbps), so that the planners face the choices that it tells of. For
 3. cuts near the best, and those that a planner chooses, are visited again until the standard
    error of their mean is below 5 %.
 
-A cut that takes more than 1.5 times the best so far (4 times if a planner chose it) is not waited
+A cut that takes more than 1.3 times the best so far (4 times if a planner chose it) is not waited
 for. Cuts between which no byte and no hundredth of the forward pass lies are one cut
 (`planner.distinct_cuts`). Nothing here is modelled, and predictions decide the order alone.
 
@@ -53,25 +53,23 @@ RAW = Path(__file__).parents[1] / "results" / "split_best.jsonl"
 
 _THESIS_BATCH = 2000
 _FAST = 1000.0  # Mbps, for what is not timed
-_HOPELESS, _HOPELESS_CHOSEN = 1.5, 4.0  # times the best so far
-_ITERATIONS = 2  # of a visit, and as many again near the best
-_USUAL_S = {"alexnet": 95.0, "resnet18": 200.0, "efficientnet_lite0": 330.0}
+_HOPELESS, _HOPELESS_CHOSEN = 1.3, 4.0  # times the best so far
+_USUAL_S = {"alexnet": 105.0, "resnet18": 260.0, "efficientnet_lite0": 360.0}
 """What a setting takes on two quiet cores, until one was timed: for the time left alone."""
 
 _CHOSEN = (
     # model, stored as, batch, and the thesis's bandwidths in Gbps that are scaled to that batch
-    ("alexnet", "uint8", 128, (0.05, 0.1, 0.5, 1, 2, 3, 5, 10, 15)),
-    ("alexnet", "float32", 128, (0.1, 0.5, 1, 2, 3, 5, 10, 15)),
-    ("alexnet", "jpeg", 128, (0.05, 0.1, 0.5, 2, 10)),
-    ("alexnet", "uint8", 256, (0.5, 1, 3)),
-    ("alexnet", "float32", 256, (0.5, 2)),
-    ("alexnet", "jpeg", 192, (1,)),
-    ("resnet18", "uint8", 128, (0.5, 1, 5)),
-    ("resnet18", "float32", 128, (0.5, 2, 10)),
-    ("resnet18", "jpeg", 128, (0.5, 3)),
-    ("efficientnet_lite0", "uint8", 128, (0.5, 2)),
-    ("efficientnet_lite0", "float32", 128, (1,)),
-    ("efficientnet_lite0", "jpeg", 128, (1,)),
+    ("alexnet", "uint8", 128, (0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 15)),
+    ("alexnet", "float32", 128, (0.1, 0.2, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 15)),
+    ("alexnet", "jpeg", 128, (0.05, 0.2, 0.5, 1, 2, 5, 15)),
+    ("alexnet", "uint8", 256, (0.5, 3)),
+    ("alexnet", "float32", 192, (1,)),
+    ("alexnet", "jpeg", 192, (3,)),
+    ("resnet18", "uint8", 128, (1,)),
+    ("resnet18", "float32", 128, (0.5, 10)),
+    ("resnet18", "jpeg", 128, (2,)),
+    ("efficientnet_lite0", "uint8", 128, (1,)),
+    ("efficientnet_lite0", "jpeg", 128, (2,)),
 )
 
 
@@ -234,8 +232,8 @@ class _Timing:
         chosen = cut in {before.chosen(name) for name in PLANNERS}
         factor = _HOPELESS_CHOSEN if chosen or cut in before.times else _HOPELESS
         told = self._asked(
-            "time", stored_as=stored_as, batch=setting.batch, split=cut, iterations=_ITERATIONS,
-            near_s=raw.NEAR * best_s if best_s else 1e9, hopeless_s=best_s and factor * best_s,
+            "time", stored_as=stored_as, batch=setting.batch, split=cut,
+            iterations=raw.LEAST_ITERATIONS, hopeless_s=best_s and factor * best_s,
         )  # fmt: skip
         network.limit(_FAST)
         self._answer()  # what was under way has arrived

@@ -5,13 +5,12 @@
     {"do": "prepare", "stored_as": "uint8", "split": 3}
         puts the split's weights beside the store and asks for one piece: the server then knows it
     {"do": "time", "stored_as": "uint8", "batch": 128, "split": 3, "iterations": 2, …}
-        trains: one iteration to warm up, then so many that count, and as many again if they take
-        no longer than `near_s`
+        trains: one iteration to warm up, then so many that count
 
 Timing answers with `{"seconds": […], …}`, and once more when what was still under way has
-arrived: whoever reads may lift the limit of the link in between. Where iterations would take
+arrived: whoever reads may lift the limit of the link in between. Where iterations take
 longer than `hopeless_s` on average, it says `{"overdue": true}` before: with the limit lifted
-the one under way soon ends, and the answer is what it would have taken at least.
+the one under way soon ends, and the answer is what one takes at least.
 """
 
 from __future__ import annotations
@@ -45,6 +44,8 @@ _TIMES_OVER = 12
 """How often an epoch visits each object, so that none ends while it is timed."""
 _STAGES = 3
 """Server, link and client: the first iteration passes them one after the other."""
+_SLACK = 0.25
+"""Of an iteration, that is no reason yet to give up."""
 
 
 class Client:
@@ -96,31 +97,28 @@ class Client:
         loader: SplitLoader,
         batches: Iterator[Batch],
         iterations: int,
-        near_s: float | None,
         hopeless_s: float | None,
     ) -> dict[str, Any]:
         trained = loader.tail.train().trained
         optimizer = torch.optim.SGD(trained.parameters(), 0.01, 0.9)
-        warm_up_s, seconds = None, []
+        warm_up_s: float | None = None
+        seconds: list[float] = []
         began = time.monotonic()
         while len(seconds) < iterations:
-            # of the warm-up, then of all that counts
-            allowed = None
-            if hopeless_s is not None:
-                allowed = hopeless_s * (_STAGES if warm_up_s is None else iterations)
+            # the first passes all stages in turn; behind it the mean so far counts, with some
+            # slack for a single one
+            parts = _STAGES if warm_up_s is None else len(seconds) + 1 + _SLACK
+            allowed = None if hopeless_s is None else parts * hopeless_s
             before = time.monotonic()
             with self._watched(allowed, before - began):
                 _train_on(loader, optimizer, next(batches))
             now = time.monotonic()
             if allowed is not None and now - began > allowed:
-                parts = _STAGES if warm_up_s is None else len(seconds) + 1
-                return {"warm_up_s": warm_up_s, "seconds": seconds, "at_least_s": allowed / parts}
+                return {"warm_up_s": warm_up_s, "seconds": seconds, "at_least_s": hopeless_s}
             if warm_up_s is None:
                 warm_up_s, began = now - began, now
             else:
                 seconds.append(now - before)
-            if len(seconds) == iterations and near_s and sum(seconds) <= iterations * near_s:
-                iterations, near_s = 2 * iterations, None
         return {"warm_up_s": warm_up_s, "seconds": seconds, "at_least_s": None}
 
     @contextmanager
