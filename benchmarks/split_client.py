@@ -25,9 +25,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.split_world import SplitWorld, checked, split_world
+from benchmarks.split_world import SplitWorld, split_world
 from garfield.core.errors import ConfigError
-from garfield.split.models import SPLIT_MODELS
 from garfield.split.server.settings import amount
 
 QUESTION = (
@@ -73,7 +72,8 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         split_world(Path(folder), images=images, per_object=50, stored_as=["uint8"]) as world,
     ):
         for model in models:
-            _put_weights(world, model, Path(folder) / f"first-{model}")
+            # puts the weights beside the store, as the first of many runs does; does not count
+            _ran(world, options, model, "strong", "split", batch, Path(folder) / f"first-{model}")
             for client in options.clients:
                 for way in WAYS:
                     out = Path(folder) / f"run-{len(found)}"
@@ -115,13 +115,6 @@ def _ran(
         summary["split"],
         "",
     )
-
-
-def _put_weights(world: SplitWorld, model: str, out: Path) -> None:
-    """Put them beside the store by a run that does not count, as after the first of many."""
-    world.network.limit(1000)
-    words = [*_words(world, model, 50, out), "--split", str(SPLIT_MODELS[model].freeze + 1)]
-    checked([*world.network.beside_client, *words], world.environment)
 
 
 def _words(world: SplitWorld, model: str, batch: int, out: Path) -> list[str]:
