@@ -173,6 +173,7 @@ def _measured(
         memory = server.service.pool.devices["cpu0"]
         device.peak_reserved_bytes = device.peak_running = 0
         memory.forget_peak()  # type: ignore[attr-defined]
+        reduced = server.service.served.reduced
         gate = threading.Barrier(len(tenants))
 
         def turn(tenant: Tenant) -> float | None:
@@ -188,6 +189,7 @@ def _measured(
             "tenants": len(tenants),
             "served": len(served),
             "at_once": device.peak_running,
+            "reduced_percent": 100 * (server.service.served.reduced - reduced) / len(tenants),
             "makespan_s": makespan,
             "mean_s": float(np.mean(served)) if served else None,
             "budget_bytes": device.budget_bytes,
