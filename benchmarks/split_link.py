@@ -11,7 +11,8 @@ each side pinned to one core. A cell is one run of `garfield split train`, one e
                      for: `--ways webdataset`, with `pip install webdataset`)
 
 Weights of the split that the nominal bandwidth leads to are put beside the store first, as they
-would be after the first of many runs; others are uploaded in the run, and count.
+would be after the first of many runs; others are uploaded in the run, and count. Every cell is kept
+in results/split_link.jsonl as soon as it is done, and not run again (--anew does).
 """
 
 from __future__ import annotations
@@ -19,13 +20,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.split_network import STORE, LimitedNetwork
-from garfield.core.errors import RunError
+from benchmarks.split_world import SplitWorld, checked, split_world
 from garfield.report.split_summary import size
-from garfield.split.demo_images import write_clothes
 
 QUESTION = "How long does an epoch take over a limited link, and what crosses it: plain and split?"
 
@@ -47,6 +44,7 @@ WAYS = {
     "extracted once": ["--materialise"],
 }
 WEBDATASET = "webdataset"
+KEPT = Path(__file__).parents[1] / "results" / "split_link.jsonl"
 USUAL = ["plain", "plain, chunked", "split"]
 _FORGET_FEATURES = """
 import sys
@@ -80,6 +78,9 @@ print(split)
 """
 
 
+Place = tuple[str, str, float, str, int, int, int]
+
+
 @dataclass(frozen=True)
 class Cell:
     """One run."""
@@ -96,6 +97,16 @@ class Cell:
     loss: float
     load: float
     """Processes that wanted a core when it ended, on average: 2 on a machine of our own."""
+    batch: int
+    images: int
+    epochs: int
+
+    @property
+    def place(self) -> Place:
+        """What tells it from other cells."""
+        return (
+            self.model, self.stored_as, self.mbps, self.way, self.batch, self.images, self.epochs,
+        )  # fmt: skip
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
@@ -107,132 +118,101 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--per-object", type=int, default=125)
     group.add_argument("--epochs", type=int, default=1)
     group.add_argument("--ways", nargs="+", default=USUAL, choices=[*WAYS, WEBDATASET])
+    group.add_argument("--anew", action="store_true", help="run cells again that were run")
 
 
 def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     """A line per cell, as they come."""
-    cells: list[Cell] = []
     rates = options.mbps[:1] if options.quick else options.mbps
-    with tempfile.TemporaryDirectory() as folder, _world(options, Path(folder)) as world:
-        for stored_as in options.stored_as:
-            for model in options.models:
-                for mbps in rates:
-                    for way in options.ways:
-                        cell = world.cell(model, stored_as, mbps, way)
-                        cells.append(cell)
-                        console.print(_line(cell), soft_wrap=True)
-    console.print(_table(cells))
-    return {"cells": [asdict(cell) for cell in cells]}
+    cells = [*product(options.stored_as, options.models, rates, options.ways)]
+    numbers = options.batch, options.images, options.epochs
+    places = [(model, kind, mbps, way, *numbers) for kind, model, mbps, way in cells]
+    found = {} if options.anew else {cell.place: cell for cell in _kept()}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        bench = None
+        for place in places:
+            if place not in found:
+                if bench is None:
+                    bench = _Bench(options, stack.enter_context(_world(options, folder)), folder)
+                found[place] = bench.cell(*place[:4])
+                with KEPT.open("a") as file:
+                    file.write(json.dumps(asdict(found[place])) + "\n")
+            console.print(_line(found[place]), soft_wrap=True)
+    done = [found[place] for place in places]
+    console.print(_table(done))
+    return {"cells": [asdict(cell) for cell in done]}
+
+
+def _kept() -> list[Cell]:
+    KEPT.parent.mkdir(exist_ok=True)
+    lines = KEPT.read_text().splitlines() if KEPT.exists() else []
+    return [Cell(**json.loads(line)) for line in lines]
+
+
+def _world(options: argparse.Namespace, folder: str) -> AbstractContextManager[SplitWorld]:
+    return split_world(
+        Path(folder), images=options.images, per_object=options.per_object,
+        stored_as=options.stored_as,
+    )  # fmt: skip
 
 
 @dataclass
-class _World:
+class _Bench:
     options: argparse.Namespace
-    network: LimitedNetwork
-    folder: Path
-    environment: dict[str, str]
-    server: str
+    world: SplitWorld
+    folder: str
     runs: int = 0
     sharded: set[str] = field(default_factory=set)
 
     def cell(self, model: str, stored_as: str, mbps: float, way: str) -> Cell:
-        url, batch = f"swift://{stored_as}/clothes", self.options.batch
-        self.network.limit(1000)
+        url, batch = SplitWorld.data(stored_as), self.options.batch
+        self.world.network.limit(1000)
         if way == WEBDATASET:
             return self._webdataset(model, stored_as, mbps, url)
         if way == "extracted once":
-            words = ["-c", _FORGET_FEATURES, url]
-            _checked([*self.network.beside_store, sys.executable, *words], self.environment)
+            self._beside_store(sys.executable, "-c", _FORGET_FEATURES, url)
         if way in ("split", "extracted once"):
-            words = ["-c", _PUT_WEIGHTS, url, model, str(batch), str(mbps), way]
-            _checked([*self.network.beside_store, sys.executable, *words], self.environment)
-        self.network.limit(mbps)
+            words = [url, model, str(batch), str(mbps), way]
+            self._beside_store(sys.executable, "-c", _PUT_WEIGHTS, *words)
         self.runs += 1
         words = [
             "-m", "garfield", "split", "train", "--data", url, "--model", model,
-            "--batch", str(batch), "--server", self.server, "--server-plain-http", "--plain-http",
-            "--threads", "1", "--json", "--out", str(self.folder / f"run-{self.runs}"), *WAYS[way],
-            "--epochs", str(self.options.epochs),
+            "--batch", str(batch), "--server", self.world.server, "--server-plain-http",
+            "--plain-http", "--threads", "1", "--json",
+            "--out", str(Path(self.folder, f"run-{self.runs}")),
+            "--epochs", str(self.options.epochs), *WAYS[way],
         ]  # fmt: skip
-        told = _checked([*self.network.beside_client, sys.executable, *words], self.environment)
-        return _cell(model, stored_as, mbps, way, json.loads(told))
+        told = self._over_the_link(mbps, sys.executable, *words)
+        return self._cell(model, stored_as, mbps, way, told)
+
+    def _beside_store(self, *words: str) -> None:
+        checked([*self.world.network.beside_store, *words], self.world.environment)
+
+    def _over_the_link(self, mbps: float, *words: str) -> str:
+        self.world.network.limit(mbps)
+        return checked([*self.world.network.beside_client, *words], self.world.environment)
 
     def _webdataset(self, model: str, stored_as: str, mbps: float, url: str) -> Cell:
         """The rival's run, from shards of the same images, for as many epochs."""
         rival = [sys.executable, "-m", "benchmarks.webdataset_rival"]
         shards = f"s3://{stored_as}-shards/clothes"
         if stored_as not in self.sharded:
-            _checked([*self.network.beside_store, *rival, "pack", url, shards], self.environment)
+            self._beside_store(*rival, "pack", url, shards)
             self.sharded.add(stored_as)
-        self.network.limit(mbps)
         numbers = [str(self.options.batch), str(self.options.epochs)]
-        told = _checked(
-            [*self.network.beside_client, *rival, "train", shards, model, *numbers],
-            self.environment,
-        )
-        return _cell(model, stored_as, mbps, WEBDATASET, json.loads(told))
+        told = self._over_the_link(mbps, *rival, "train", shards, model, *numbers)
+        return self._cell(model, stored_as, mbps, WEBDATASET, told)
 
-
-def _cell(model: str, stored_as: str, mbps: float, way: str, summary: dict[str, Any]) -> Cell:
-    return Cell(
-        model, stored_as, mbps, way,
-        load=os.getloadavg()[0],
-        **{name: summary[name] for name in (
-            "split", "time_s", "bytes_per_iteration", "received_bytes", "uploaded_bytes", "loss"
-        )},
-    )  # fmt: skip
-
-
-@contextmanager
-def _world(options: argparse.Namespace, folder: Path) -> Iterator[_World]:
-    images = folder / "images"
-    write_clothes(images, options.images)
-    with LimitedNetwork(1000, cores=(0, (os.cpu_count() or 1) - 1)) as network:
-        swift = [sys.executable, "-m", "garfield.split.embedded", str(folder / "swift")]
-        with _started([*network.beside_store, *swift, "--host", STORE], dict(os.environ)) as line:
-            told = json.loads(line)
-            user = told["users"]["alice"]
-            environment = os.environ | {
-                "ST_AUTH": told["auth_url"], "ST_USER": user["login"], "ST_KEY": user["key"],
-                "S3_ENDPOINT": told["endpoint"], "S3_KEY": user["login"], "S3_SECRET": user["key"],
-            }  # fmt: skip
-            for stored_as in options.stored_as:
-                words = [
-                    "-m", "garfield", "split", "put", str(images), "--plain-http",
-                    "--to", f"swift://{stored_as}/clothes", "--stored-as", stored_as,
-                    "--side", "224", "--images-per-object", str(options.per_object),
-                ]  # fmt: skip
-                _checked([*network.beside_store, sys.executable, *words], environment)
-            serve = [
-                sys.executable, "-m", "garfield", "split", "serve", "--store", "swift://",
-                "--host", STORE, "--port", "0", "--listen-plain-http", "--plain-http",
-                "--swift-endpoint", told["endpoint"], "--workers", "2", "--budget", "4GiB",
-            ]  # fmt: skip
-            with _started([*network.beside_store, *serve], dict(os.environ)) as line:
-                found = re.search(r"Listening at (\S+),", line)
-                if found is None:
-                    raise RunError(f"The server did not start: {line}")
-                yield _World(options, network, folder, environment, found[1])
-
-
-@contextmanager
-def _started(words: list[str], environment: dict[str, str]) -> Iterator[str]:
-    """A process that says a line when it is ready."""
-    process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline()
-    finally:
-        process.terminate()
-        process.wait()
-        process.stdout.close()
-
-
-def _checked(words: list[str], environment: dict[str, str]) -> str:
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RunError(f"{' '.join(words[-8:])} failed: {done.stderr[-500:]}")
-    return done.stdout
+    def _cell(self, model: str, stored_as: str, mbps: float, way: str, told: str) -> Cell:
+        summary, options = json.loads(told), self.options
+        return Cell(
+            model, stored_as, mbps, way,
+            load=os.getloadavg()[0],
+            batch=options.batch, images=options.images, epochs=options.epochs,
+            **{name: summary[name] for name in (
+                "split", "time_s", "bytes_per_iteration", "received_bytes", "uploaded_bytes", "loss"
+            )},
+        )  # fmt: skip
 
 
 def _line(cell: Cell) -> str:

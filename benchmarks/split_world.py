@@ -32,7 +32,7 @@ class SplitWorld:
 
     network: LimitedNetwork
     environment: dict[str, str]
-    """With what a client needs to log in at the store."""
+    """With what a client needs to log in at the store, by its own API or by S3's."""
     server: str
     """The address of the split server."""
 
@@ -57,6 +57,7 @@ def split_world(
             user = told["users"]["alice"]
             environment = os.environ | {
                 "ST_AUTH": told["auth_url"], "ST_USER": user["login"], "ST_KEY": user["key"],
+                "S3_ENDPOINT": told["endpoint"], "S3_KEY": user["login"], "S3_SECRET": user["key"],
             }  # fmt: skip
             for kind in stored_as:
                 words = [
