@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import benchmarks.__main__ as benchmarks
 from garfield.attacks import ATTACKS
 from garfield.attacks import parse as parse_attack
 from garfield.core.bounds import Within
@@ -207,3 +208,9 @@ def test_help_names_every_benchmark():
     assert len(asked) >= 12
     for name in asked:
         assert f"\n  {name} " in done.stdout
+
+
+def test_a_benchmark_runs_and_its_numbers_are_kept(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(benchmarks, "_write", lambda name, numbers: tmp_path / f"{name}.json")
+    assert benchmarks.main(["split_scheduler", "--quick"]) == 0
+    assert "split_scheduler took" in capsys.readouterr().out
