@@ -500,11 +500,19 @@ def babble(connection):
             connection.sendall(os.urandom(65536))
 
 
+def claim_a_long_frame(connection):
+    """A frame of HTTP/2 that says to be longer than any may be, after settings as they should be."""
+    with suppress(OSError):
+        connection.sendall(frame(4, 0, b"") + b"\xff\xff\xff" + bytes(600))
+        connection.recv(1 << 16)
+        time.sleep(3)
+
+
 def hang_up(connection):
     connection.close()
 
 
-@pytest.mark.parametrize("behave", [mute, babble, hang_up])
+@pytest.mark.parametrize("behave", [mute, babble, claim_a_long_frame, hang_up])
 def test_one_that_does_not_speak_the_protocol_is_silent(behave, book, start):
     node = start("node-0")
     start("honest")
@@ -523,6 +531,7 @@ def test_one_that_does_not_speak_the_protocol_is_silent(behave, book, start):
         listener.shutdown(socket.SHUT_RDWR)
     assert replies.names == ("honest",)
     assert set(replies.silent) == {"raw"}
+    assert not replies.silent["raw"].reason.proof  # whoever it is, it has not shown to be that peer
     assert growth[0] < 40
 
 

@@ -50,7 +50,7 @@ _FROM_GRPC = {  # by what gRPC says, in lower case: its status codes do not tell
     "certificate is not yet valid": _TOO_EARLY,
     "certificate_verify_failed": _STRANGER,  # whatever else is wrong with it
     "wrong_version_number": _NO_TLS,
-    "larger than max": _TOO_LONG,
+    "received message larger than max": _TOO_LONG,  # a frame of HTTP/2 may be that, from anybody
 }
 _WORTH_ASKING_AGAIN = {
     grpc.StatusCode.UNAVAILABLE,
