@@ -501,7 +501,7 @@ def babble(connection):
 
 
 def claim_a_long_frame(connection):
-    """A frame of HTTP/2 that says to be longer than any may be, after settings as they should be."""
+    """Settings as they should be, then a frame that says to be longer than any may be."""
     with suppress(OSError):
         connection.sendall(frame(4, 0, b"") + b"\xff\xff\xff" + bytes(600))
         connection.recv(1 << 16)
