@@ -1,6 +1,8 @@
 """What a round books to whom: on a clock that a test sets, with replies that come when it says."""
 
+from dataclasses import replace
 from functools import partial
+from math import inf
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,10 +12,9 @@ from torch import nn
 
 from garfield import GARS, QuorumError, Worker
 from garfield.core.silence import NOT_NEEDED, Reason, Silence
-from garfield.nodes.node import Node, Waits
+from garfield.nodes.node import Node, Unheard, Waits
 from garfield.nodes.patience import Patience
 from garfield.nodes.quorum import Progress, Quorum, left_s
-from garfield.nodes.worker import OUTLASTS
 from garfield.transport.contract import Key, Replies
 from garfield.transport.simulated import Simulation
 
@@ -170,6 +171,55 @@ def test_who_answers_late_is_one_to_be_waited_for_again():
     assert not node._patience.is_charged("d")
 
 
+def test_who_was_charged_and_has_just_answered_is_waited_for_once_more():
+    trusted = Quorum.of_all(4, 1, needs=lambda f: 2 * f + 3, trusted=True)
+    node, transport = a_node()
+    gather(node, transport, trusted, a=0.0, b=0.0, c=0.0)  # d is charged
+    pull, late = transport.pull, [frozenset({"d"}), frozenset()]
+
+    def pull_while_something_late_comes(*given, **named):
+        transport.late = late.pop(0)
+        return pull(*given, **named)
+
+    transport.pull = pull_while_something_late_comes
+    found, took_s = gather(node, transport, trusted, a=0.0, b=0.0, c=0.0)
+    assert (len(transport.asked), took_s) == (3, T)  # three rows are enough without d again
+    assert [row is None for row in found.rows] == [False, False, False, True]
+
+
+# -- who may have gone back -----------------------------------------------------------------------
+
+LOOKING = replace(OF_ALL, looks_back_after_s=2.0)
+
+
+def test_who_hears_no_more_than_may_lie_looks_back_and_the_wait_is_booked():
+    node, transport = a_node()
+    node._patience.missed("d", 0.0, in_full=True)
+    transport.late = frozenset({"d"})
+    with pytest.raises(Unheard):
+        gather(node, transport, LOOKING, a=0.5)
+    assert transport.now_s == 1002.0
+    assert node.account.communication_s == 2.0
+    assert not node._patience.is_charged("d")
+
+
+def test_who_hears_more_than_may_lie_waits_on():
+    node, transport = a_node()
+    with pytest.raises(QuorumError, match="got 2 of 4"):
+        gather(node, transport, LOOKING, a=0.5, b=0.5)
+    assert transport.now_s >= 1000.0 + GIVE_UP
+
+
+def test_nobody_is_looked_back_for_where_nobody_is_left_to_answer():
+    patience = Patience(T)
+    assert left_s(LOOKING, Progress(1, ["d"], since_s=0.5), patience) == 1.5
+    assert left_s(LOOKING, Progress(1, ["d"]), patience) == 2.0
+    assert left_s(LOOKING, Progress(1, ["d"], since_s=9.0), patience) == 0.0
+    assert left_s(LOOKING, Progress(1, [], since_s=9.0), patience) == inf
+    assert left_s(LOOKING, Progress(2, ["d"], since_s=9.0), patience) == inf
+    assert not Progress(0, ["d"]).looks_back(OF_ALL)
+
+
 # -- who is left behind ---------------------------------------------------------------------------
 
 
@@ -214,6 +264,48 @@ def test_in_doubt_it_waits_longer_before_it_looks_for_what_is_newer():
     assert left_s(doubting, sure, Patience(T)) == T - 1.0
     assert left_s(OF_ALL, unsure, Patience(T)) == T - 1.0
     assert left_s(doubting, Progress(1, ["d"], gone_since_s=1.0), Patience(T)) == 0.0
+
+
+def look_for_newer(node, transport, *, count=3, unsure=False, **after_s):
+    transport.answers(**after_s)
+    return node.newest(PEERS, "model", length=2, beyond=3, count=count, f=1, unsure=unsure)
+
+
+def test_in_doubt_a_node_looks_twice_as_long_each_time_and_not_after_a_round_that_went_on():
+    node, transport = a_node()
+    node._doubt.since = transport.now_s
+    assert [look_for_newer(node, transport, a=0.0) for _ in range(3)] == [None] * 3
+    assert [asked_s for asked_s, _ in transport.asked] == [T, 2 * T, 4 * T]
+    gather(node, transport, a=0.0, b=0.0, c=0.0, d=0.0)
+    assert not node.in_doubt
+    assert node._doubt.time_outs == 1.0
+
+
+def test_who_does_not_doubt_looks_until_it_gives_up_and_doubts_no_more_for_it():
+    node, transport = a_node()
+    with pytest.raises(QuorumError, match="got 2 of 4 newest models and needs 3"):
+        look_for_newer(node, transport, a=0.0, b=0.0)
+    assert transport.asked == [(GIVE_UP, T / 2)]
+    assert node._doubt.time_outs == 1.0
+
+
+def test_who_may_have_gone_back_with_all_others_looks_once_and_finds_nothing_if_liars_answer():
+    node, transport = a_node()
+    assert look_for_newer(node, transport, unsure=True, a=0.0) is None
+    assert transport.asked == [(T, T / 2)]
+    with pytest.raises(QuorumError, match="got 2 of 4"):  # one of them is honest, and further on
+        look_for_newer(node, transport, unsure=True, a=0.0, b=0.0)
+
+
+def test_where_others_are_too_few_to_take_anything_from_doubt_is_of_no_use():
+    node, transport = a_node()
+    with pytest.raises(QuorumError, match="must hear 5 of them, and there are 4"):
+        look_for_newer(node, transport, count=5)
+    node._doubt.since = transport.now_s
+    assert look_for_newer(node, transport, count=5) is None
+    assert transport.asked == []
+    gather(node, transport, a=0.0, b=0.0, c=0.0, d=0.0)
+    assert node._doubt.time_outs == inf  # for good
 
 
 # -- workers --------------------------------------------------------------------------------------
@@ -305,7 +397,7 @@ def test_silence_at_the_end_of_a_run_is_no_failure():
     models(simulation, {"server-3": 0})
     worker = a_worker(simulation, servers=["server-3"])
     done(simulation, lambda: worker.serve(lambda: simulation.now_s > 4.0))
-    assert (worker.step, simulation.now_s) == (1, OUTLASTS * 5.0)
+    assert (worker.step, simulation.now_s) == (1, 7.5)  # half as long again as its servers wait
 
 
 @pytest.mark.parametrize(("q", "rows"), [(4, 4), (3, 3)])
