@@ -228,6 +228,16 @@ def test_who_has_proved_to_be_faulty_leaves_fewer_to_lie(name):
         code.decode(rows, secret=np.random.default_rng(7), proven=3)
 
 
+@pytest.mark.parametrize("name", sorted(CODES))
+def test_where_more_have_proved_to_be_faulty_than_f_the_last_row_is_believed(name):
+    code, G = make_code(name, 3, 1, 3), gradients(3)
+    rows = [None, encoded(code, G)[1], None]
+    with pytest.raises(DecodingError):
+        decode(code, rows)  # two are late, and the third may lie
+    decoded = code.decode(rows, secret=np.random.default_rng(7), proven=2)
+    np.testing.assert_allclose(decoded.mean, G.mean(axis=0, dtype=np.float64), atol=2e-7)
+
+
 def test_liars_are_looked_for_in_one_projection_then_in_four_and_in_sixteen(monkeypatch):
     """Where rounding hides them in the first, more may show them; in vain if too many lied."""
     code, looked = CyclicCode(7, 2), []

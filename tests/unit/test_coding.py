@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from garfield.coding import CyclicCode, RepetitionCode
+from garfield.coding import Code, CyclicCode, RepetitionCode
 from garfield.coding.cyclic import fourier, weights
 from garfield.core.errors import BoundError, DecodingError
 
@@ -20,6 +20,17 @@ def gradients(n, d=20, seed=0):
 
 def encoded(code, of):
     return [code.encode(j, (of[k] for k in code.computed_by(j))) for j in range(code.n)]
+
+
+# -- any code -------------------------------------------------------------------------------------
+
+
+def test_a_code_of_ones_own_computes_every_gradient_2f_plus_1_times_unless_said():
+    class Own(Code):
+        name = "own"
+        computed_by = encode = _decode = lambda self, *given: None
+
+    assert (Own(7, 2).r, Own(7, 2, 6).r) == (5, 6)
 
 
 # -- repetition -----------------------------------------------------------------------------------
