@@ -193,3 +193,15 @@ def test_two_frameworks_are_refused_where_all_must_compute_alike():
 def test_vanilla_is_held_to_what_all_with_one_server_are():
     with pytest.raises(ConfigError, match="vanilla has one server, got 2"):
         Settings.of(app="vanilla", servers=2).check()
+
+
+def test_servers_are_doubted_as_far_as_they_may_lie_and_are_not_known_to():
+    def doubted(**changes):
+        settings = TINY.updated(servers=7, **changes)
+        return settings.application.doubted(settings)
+
+    assert doubted(app="msmw", f_servers=2) == 2
+    assert doubted(app="msmw", byzantine_servers=1, server_attack="reverse", f_servers=2) == 1
+    assert doubted(app="msmw", byzantine_servers=2, server_attack="reverse", f_servers=1) == 0
+    assert doubted(app="crash-tolerant", f_servers=2) == 0  # they crash, and do not lie
+    assert doubted(app="msmw", exclude="server-6", byzantine_servers=1, f_servers=1) == 1
