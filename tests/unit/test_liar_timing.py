@@ -6,7 +6,7 @@ import pytest
 from garfield import ConfigError, Plan
 from garfield.apps.settings import Settings
 from garfield.core.errors import UnknownName
-from garfield.nodes.byzantine import LyingOutbox, Timing, parse_plan
+from garfield.nodes.byzantine import LyingOutbox, Timing, parse_plan, said
 from garfield.nodes.plan import BEHAVIOURS, drawn
 from garfield.nodes.timing import TERMS, Speech, Withheld
 from garfield.transport.contract import NEWEST, Gone, Key, NotYet, Ready
@@ -262,6 +262,12 @@ def test_timing_is_a_function_that_the_search_can_call_alone():
         Speech.TRUTH,
     ]
     assert timing.askers == {"a", "b"}
+
+
+def test_one_that_claims_to_be_ahead_counts_from_the_step_that_it_has_reached():
+    plan = parse_plan("reverse, ahead(by=5)")
+    assert said(plan, "a", GRADIENT, NotYet(), None) == Gone(5)
+    assert said(plan, "a", GRADIENT, NotYet(), None, now=7) == Gone(12)
 
 
 # -- settings -------------------------------------------------------------------------------------
