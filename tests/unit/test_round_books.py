@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 from garfield import GARS, QuorumError, Worker
-from garfield.core.silence import NOT_NEEDED, Reason, Silence
+from garfield.core.silence import NOT_NEEDED, Reason, Silence, gone
 from garfield.nodes.node import Node, Unheard, Waits
 from garfield.nodes.patience import Patience
 from garfield.nodes.quorum import Progress, Quorum, left_s
+from garfield.nodes.round import Round
 from garfield.transport.contract import Key, Replies
 from garfield.transport.simulated import Simulation
 
@@ -187,6 +188,13 @@ def test_who_was_charged_and_has_just_answered_is_waited_for_once_more():
     assert [row is None for row in found.rows] == [False, False, False, True]
 
 
+@pytest.mark.parametrize("leads", [True, False])
+def test_who_claims_to_be_past_the_step_is_missing_unless_that_proves_a_lie(leads):
+    quorum = Quorum.of_all(4, 1, needs=lambda f: 4, trusted=True, leads=leads)
+    replies = Replies(("a", "b", "c"), (ROW,) * 3, {"d": gone(9)}, gone={"d": 9})
+    assert Round(quorum, Patience(T), lambda: 0.0).settle(replies) is leads
+
+
 # -- who may have gone back -----------------------------------------------------------------------
 
 LOOKING = replace(OF_ALL, looks_back_after_s=2.0)
@@ -240,12 +248,12 @@ def test_a_trusted_server_is_left_behind_by_more_than_may_lie_alone():
 
 
 def test_only_who_leads_takes_a_claim_of_the_future_for_a_lie():
-    gone = {"d": Silence(Reason.GONE, "gone, now at 9")}
+    past = {"d": gone(9)}
     plain = Quorum.of_all(4, 1, needs=lambda f: 2 * f + 1, trusted=True)
     leading = Quorum.of_all(4, 1, needs=lambda f: 2 * f + 1, trusted=True, leads=True)
-    assert (plain.proven(gone), leading.proven(gone)) == (0, 1)
-    assert OF_ALL.proven(gone) == 0
-    assert leading.proven({**gone, "c": gone["d"]}) == 0  # more than may lie: it is not so
+    assert (plain.proven(past), leading.proven(past)) == (0, 1)
+    assert OF_ALL.proven(past) == 0
+    assert leading.proven({**past, "c": past["d"]}) == 0  # more than may lie: it is not so
 
 
 def test_the_bare_quorum_is_at_least_one_row_and_never_more_than_the_safe_one():
