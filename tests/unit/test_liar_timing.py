@@ -270,6 +270,22 @@ def test_one_that_claims_to_be_ahead_counts_from_the_step_that_it_has_reached():
     assert said(plan, "a", GRADIENT, NotYet(), None, now=7) == Gone(12)
 
 
+@pytest.mark.parametrize(
+    ("text", "unheard"),
+    [
+        ("fall-of-empires", True),
+        ("fall-of-empires, last, withhold(from=a)", True),
+        ("fall-of-empires, only(to=a)", False),
+        ("fall-of-empires, phase(kind=model)", False),
+        ("fall-of-empires, redrawn", False),
+        ("equivocate(attack=fall-of-empires)", False),
+        ("reverse", False),
+    ],
+)
+def test_a_liars_own_vector_may_be_left_out_only_where_nobody_is_told_of_it(text, unheard):
+    assert parse_plan(text).unheard is unheard
+
+
 # -- settings -------------------------------------------------------------------------------------
 
 SMALL = {"model": "digits_mlp", "data": "digits", "workers": 7, "byzantine_workers": 1}

@@ -453,3 +453,4 @@ def test_who_gives_up_says_whom_the_silent_say_to_wait_for():
     simulation.run(until=lambda: bool(told))
     assert "worker-0: no answer in 5 s (says it waits for server-1)" in told[0]
     assert 5.0 <= simulation.now_s <= 5.5  # a tenth more, at the most, to ask
+    assert worker.outbox.asked == {"server-0": 0}  # whom it waits for is asked of no step
