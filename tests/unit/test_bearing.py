@@ -113,6 +113,9 @@ TINY = Settings.of(model="digits_mlp", data="digits", workers=7)
         ({"app": "guanyu", "workers": 5, "servers": 6, "byzantine_workers": 1}, "n >= 6 workers"),
         ({"app": "guanyu", "workers": 6, "servers": 5, "byzantine_servers": 1}, "n >= 6 servers"),
         ({"app": "guanyu", "workers": 6, "servers": 6, "gar": "median"}, "guanyu joins gradients"),
+        ({"app": "decentralized", "contractions": -1}, "contractions must be at least 0, got -1"),
+        ({"app": "decentralized", "framework": "torch,tensorflow"}, "start from the same weights"),
+        ({"app": "draco", "framework": "torch,tensorflow"}, "bit for bit.* Choose one framework"),
     ],
 )
 def test_what_cannot_work_is_refused(changes, message):

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from garfield import GARS, QuorumError, Worker
+from garfield.apps.crash_tolerant import PrimaryWorker
 from garfield.core.silence import NOT_NEEDED, Reason, Silence, gone
 from garfield.nodes.node import Node, Unheard, Waits
 from garfield.nodes.patience import Patience
@@ -322,8 +323,8 @@ SERVERS = [f"server-{i}" for i in range(4)]
 BATCH = (torch.ones(4, 3), torch.tensor([0, 1, 0, 1]))
 
 
-def a_worker(simulation, servers=SERVERS, **named):
-    return Worker(
+def a_worker(simulation, servers=SERVERS, kind=Worker, **named):
+    return kind(
         nn.Linear(3, 2), [BATCH], servers=servers, transport=simulation.transport("worker-0"),
         clock=lambda: simulation.now_s, waits=Waits(1.0, 5.0), **named,
     )  # fmt: skip
@@ -389,6 +390,15 @@ def test_one_server_needs_none_and_takes_its_worker_along():
     worker = a_worker(simulation, servers=["server-3"])
     parameters, buffers = done(simulation, worker.fetch_model)
     assert (worker.step, set(parameters), len(buffers)) == (9, {3.0}, 0)
+
+
+def test_one_that_follows_a_primary_goes_where_that_is_and_to_the_next_when_it_is_silent():
+    simulation = Simulation()
+    models(simulation, {"server-0": None, "server-1": 9, "server-2": 0})
+    worker = a_worker(simulation, servers=SERVERS[:3], kind=PrimaryWorker)
+    parameters, _ = done(simulation, worker.fetch_model)
+    assert (worker.primary, worker.step, set(parameters)) == (1, 9, {1.0})
+    assert simulation.now_s == 1.0  # one time-out
 
 
 def test_a_worker_serves_until_its_servers_are_silent():
