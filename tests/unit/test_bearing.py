@@ -95,6 +95,7 @@ def test_peers_are_told_once():
 # -- what a run refuses ---------------------------------------------------------------------------
 
 TINY = Settings.of(model="digits_mlp", data="digits", workers=7)
+GUANYU = {"app": "guanyu", "servers": 8, "f_workers": 1, "f_servers": 1}
 
 
 @pytest.mark.parametrize(
@@ -113,6 +114,10 @@ TINY = Settings.of(model="digits_mlp", data="digits", workers=7)
         ({"app": "guanyu", "workers": 5, "servers": 6, "byzantine_workers": 1}, "n >= 6 workers"),
         ({"app": "guanyu", "workers": 6, "servers": 5, "byzantine_servers": 1}, "n >= 6 servers"),
         ({"app": "guanyu", "workers": 6, "servers": 6, "gar": "median"}, "guanyu joins gradients"),
+        ({**GUANYU, "gradient_quorum": 4}, r"gradient_quorum must be within 5\.\.6 .* got 4"),
+        ({**GUANYU, "gradient_quorum": 7}, r"gradient_quorum must be within 5\.\.6 .* got 7"),
+        ({**GUANYU, "model_quorum": 4}, r"model_quorum must be within 5\.\.7 .* got 4"),
+        ({**GUANYU, "model_quorum": 8}, r"model_quorum must be within 5\.\.7 .* got 8"),
         ({"app": "decentralized", "contractions": -1}, "contractions must be at least 0, got -1"),
         ({"app": "decentralized", "framework": "torch,tensorflow"}, "start from the same weights"),
         ({"app": "draco", "framework": "torch,tensorflow"}, "bit for bit.* Choose one framework"),
@@ -129,6 +134,7 @@ def test_what_cannot_work_is_refused(changes, message):
         {"steps": 1, "batch": 1, "evaluate_every": 0, "byzantine_workers": 2},
         {"app": "liubei", "servers": 4, "byzantine_servers": 1},
         {"app": "guanyu", "workers": 6, "servers": 6, "byzantine_workers": 1},
+        {**GUANYU, "gradient_quorum": 5, "model_quorum": 5},
         {"app": "crash-tolerant", "servers": 2, "f_servers": 1},
     ],
 )
