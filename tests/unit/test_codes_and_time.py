@@ -162,6 +162,20 @@ def test_an_odd_number_of_late_workers_beside_f_liars(n, f, r, silent, undone):
             assert set(decoded.liars) == set(liars[:count])
 
 
+@pytest.mark.parametrize("silent", [{3}, {3, 4}, {0, 11}])
+def test_lies_quieter_than_the_truth_are_found_beside_late_workers(silent):
+    """Leaving out the loudest, which is tried last, would find none of these liars."""
+    code = CyclicCode(21, 2, 7)
+    honest = encoded(code, gradients(21))
+    for liars in ({8, 15}, {5, 6}, {1, 20}):
+        rows = [None if j in silent else row for j, row in enumerate(honest)]
+        for j in liars:
+            rows[j] = 1e-3 * honest[j]
+        decoded = decode(code, rows)
+        np.testing.assert_allclose(decoded.mean, decode(code, honest).mean, atol=1e-10)
+        assert set(decoded.liars) == liars
+
+
 def test_too_many_late_workers_are_refused_even_if_all_others_fit():
     """f liars among the rows left could have made them fit."""
     code = CyclicCode(7, 2)
