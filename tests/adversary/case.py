@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from garfield.apps.application import Numbers, numbered
+from garfield.apps.application import numbered
+from garfield.apps.run import Numbers
 
 ALL: tuple[str, ...] = ()
 """In place of some askers, or some kinds: all of them."""

@@ -44,6 +44,18 @@ def test_the_only_server_goes_on_from_its_checkpoint_and_the_run_ends(
     assert len(again) == 2
 
 
+@pytest.mark.parametrize("down_s", [18.0, 33.0])
+def test_a_server_that_takes_long_to_start_again_takes_its_workers_back_before_it_gives_up(
+    down_s: float,
+) -> None:
+    """Its workers look often enough, though each look sees only what the one before has asked."""
+    case = Case("ssmw", "median", n_w=4, steps=9, crash=Crash("server-0", 7, down_s, saved=4))
+    case = replace(case, slow=(Slow(0.3, senders=("server-0",)),))
+    _, record = play(case)
+    assert record.finished
+    assert not record.failures
+
+
 def test_all_servers_go_on_from_their_checkpoints_and_the_run_ends() -> None:
     case = Case("msmw", "median", "trimmed-mean", n_w=4, n_ps=5, f_ps=1, steps=9)
     crash = Crash("server-0", 7, 0.5, saved=4, all_servers=True)

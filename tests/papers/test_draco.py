@@ -8,8 +8,8 @@ pytest.importorskip("greenlet")
 
 import torch
 
-from garfield.apps.application import Numbers, Run
 from garfield.apps.draco import DracoServer, DracoSettings, DracoWorker, draco
+from garfield.apps.run import Numbers, Run
 from garfield.apps.settings import Settings
 from garfield.attacks import ATTACKS
 from garfield.coding import CODES, make_code

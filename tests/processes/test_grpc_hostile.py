@@ -102,6 +102,14 @@ async def drip(request, call):
         await call.write(chunk)
 
 
+async def pauses(request, call):
+    """Honest, and always as slow."""
+    await call.write(header(request))
+    await asyncio.sleep(0.5)
+    for chunk in CHUNKS:
+        await call.write(chunk)
+
+
 async def silence(request, call):
     await asyncio.sleep(60)
 
@@ -278,7 +286,7 @@ LIES = {
     "refuses_for_now": "unavailable: come back later",
     "floods_metadata": "metadata",
 }
-OTHERS = ["ready", "honest", "half", "sometimes", "gone_far_ahead", "no_end"]
+OTHERS = ["ready", "honest", "half", "sometimes", "gone_far_ahead", "no_end", "pauses"]
 FLOODS = [f"{kind}-{number}" for kind in ("never", "ready") for number in range(50)]
 for name in (*LIES, *OTHERS, *FLOODS):
     declare_kind(VectorKind(name))
@@ -329,7 +337,7 @@ def hostile(*arguments):
 def no_complaints(caplog):
     """What peers do is kept as a reason, and is no error in anybody's log."""
     yield
-    gc.collect()  # asyncio complains of a lost exception when it is collected
+    gc.collect(1)  # asyncio complains of a lost exception when it is collected; the old stay
     assert not [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
 
 
@@ -439,6 +447,16 @@ def test_a_vector_that_is_whole_counts_though_its_end_is_never_said(liar, book, 
     )
     assert replies.names == ("liar",)
     assert replies.rows[0].nbytes == sum(map(len, CHUNKS))
+
+
+def test_a_peer_that_pauses_as_long_every_time_is_heard_when_patience_has_grown(liar, book, start):
+    """On a starved machine every message took a second: who allowed less asked for ever."""
+    node = start("node-0")
+    book["liar"] = PeerAddress(liar)
+    replies = node.pull(
+        ["liar"], Key("pauses", 7), length=LENGTH, until=first(1), timeout_s=LONG_S, stall_s=0.1
+    )
+    assert replies.names == ("liar",)
 
 
 # -- dying, hanging, vanishing --------------------------------------------------------------------

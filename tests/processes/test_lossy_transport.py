@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import pytest
 
-from garfield.testing.transports import eventually
+from garfield.testing.network import eventually
 from garfield.transport.certs import load, make
 from garfield.transport.connect import grpc_transport
 from garfield.transport.contract import Holes, Key, Ready, all_of

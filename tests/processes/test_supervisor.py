@@ -1,4 +1,4 @@
-"""The supervisor with real processes: start, hear, restart, signal, end, outlive, adopt."""
+"""The supervisor with real processes: start, hear, signal, end, outlive, adopt."""
 
 import json
 import os
@@ -157,10 +157,11 @@ def test_one_that_never_reports_is_named(supervisor):
         supervisor.started(0.2)
 
 
-def test_a_restarted_process_does_the_same_again(supervisor):
+def test_a_name_is_free_again_once_its_process_has_ended(supervisor):
     supervisor.start("worker-0", targets.echo, "again")
     before = supervisor.started(PATIENCE_S)["worker-0"]
-    supervisor.restart("worker-0")
+    supervisor.stop(["worker-0"])
+    supervisor.start("worker-0", targets.echo, "again")
     after = supervisor.started(PATIENCE_S)["worker-0"]
     assert after["greeting"] == "again"
     assert after["pid"] == supervisor.pids["worker-0"] != before["pid"]
@@ -330,8 +331,6 @@ def test_an_adopted_process_goes_on_and_its_failure_is_told(outliving):
         event, heard = until(second, "worker-0", "ended")
         assert "told to fail" in heard[0][1]["error"]
         assert event["exit_code"] == 1
-        with pytest.raises(ConfigError, match="worker-0 was adopted: use start"):
-            second.restart("worker-0")
 
 
 def test_an_adopted_process_that_is_killed_has_no_exit_code_and_that_is_said(outliving):

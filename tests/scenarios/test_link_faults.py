@@ -11,7 +11,7 @@ from torch import nn
 
 from garfield import GARS, Server, Worker
 from garfield.apps import APPLICATIONS, Run
-from garfield.apps.application import Numbers
+from garfield.apps.run import Numbers
 from garfield.core.errors import GarfieldError, QuorumError
 from garfield.core.silence import NOT_NEEDED, Reason
 from garfield.nodes.node import Node, Waits
@@ -32,6 +32,8 @@ DISTANCE = LinkFault("delay", "*", "*", ALWAYS, delay_s=0.02)
 class Simulated:
     """Nodes take turns on a virtual clock."""
 
+    timeout_s = 0.6
+
     def __init__(self):
         self._simulation = Simulation()
         self.transport = self._simulation.transport
@@ -44,7 +46,9 @@ class Simulated:
 
 
 class OverGrpc:
-    """Nodes have threads, ports and the time of day."""
+    """Nodes have threads, ports and the time of day, in one process that others may starve."""
+
+    timeout_s = 2.0
 
     def __init__(self):
         self._book, self._open, self.clock = {}, [], {}
@@ -94,7 +98,7 @@ class Training:
     def __init__(self, network, schedule, *, servers=1, f_w=1, f_ps=0, give_up_s=100.0):
         self.names = tuple(f"server-{i}" for i in range(servers))
         self.faults, self.network = Faults([*schedule, DISTANCE]), network
-        self.common = {"waits": Waits(0.6, give_up_s), **network.clock}
+        self.common = {"waits": Waits(network.timeout_s, give_up_s), **network.clock}
         self.numbers = Numbers(len(WORKERS), f_w, servers, f_ps)
         self.servers = {name: self._server(name) for name in self.names}
         self.workers = {name: self._worker(name) for name in WORKERS}

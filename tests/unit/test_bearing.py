@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from garfield.apps import Run
-from garfield.apps.application import Numbers, one_framework
+from garfield.apps.application import one_framework
 from garfield.apps.bearing import Join, cautions, halves_meet
+from garfield.apps.run import Numbers
 from garfield.apps.settings import Settings
 from garfield.core.errors import BoundError, ConfigError
 from garfield.gars import GARS, parse

@@ -119,7 +119,8 @@ def test_unless_said_r_is_the_least_that_divides_n(n, f, least):
 def test_weights_are_as_the_paper_defines_them(n, r):
     code = CyclicCode(n, (r - 1) // 2, r)
     W, C = weights(n, code._offsets), fourier(n)
-    np.testing.assert_array_equal(W.T != 0, code.allocation() == 1)  # (worker, gradient)
+    for worker, weight in enumerate(W.T):
+        np.testing.assert_array_equal(np.flatnonzero(weight), sorted(code.computed_by(worker)))
     spectrum = W @ C.conj().T  # W = [Q 1] C_L
     np.testing.assert_allclose(spectrum[:, n - r], 1, atol=1e-12)
     np.testing.assert_allclose(spectrum[:, n - r + 1 :], 0, atol=1e-12)

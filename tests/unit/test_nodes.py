@@ -21,11 +21,11 @@ from garfield import (
 from garfield.adapters.adapt import adapt
 from garfield.adapters.torch_adapter import TorchAdapter
 from garfield.apps import Run
-from garfield.apps.application import Numbers
 from garfield.apps.crash_tolerant import PrimaryWorker
 from garfield.apps.draco import DracoWorker
 from garfield.apps.liubei import ScatteredWorker
 from garfield.apps.msmw import msmw
+from garfield.apps.run import Numbers
 from garfield.core.silence import NOT_FINITE, NOT_NEEDED, Reason, Silence
 from garfield.nodes.byzantine import LyingOutbox, Notes, parse_plan
 from garfield.nodes.node import Account, Behind, Node, Waits

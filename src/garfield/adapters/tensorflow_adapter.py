@@ -131,10 +131,7 @@ class TensorFlowAdapter:
             raise ConfigError("A server needs an optimizer. Pass one, or compile the model.")
         if self.scheduler is not None:
             self.optimizer.learning_rate = float(self.scheduler(self._steps))
-        given = []
-        for part, home in zip(self._laid, fresh_memory(self._laid), strict=True):
-            part.unpack(gradient, home)
-            given.append(_given(home, part))
+        given = self._unpacked(gradient)
         if not getattr(self.optimizer, "built", True):
             self.optimizer.build(self._parameters)  # its variables, outside of any function
         self._apply(given)
@@ -195,8 +192,18 @@ class TensorFlowAdapter:
     def _pack(self, gradients: Sequence[Any], out: FlatVector) -> None:
         for part, gradient in zip(self._laid, gradients, strict=True):
             part.pack(gradient, out)
+        self._pack_buffers(out)
+
+    def _pack_buffers(self, out: FlatVector) -> None:
         for part, buffer in zip(self._laid_buffers, self._buffers, strict=True):
             part.pack(_value(buffer), out)
+
+    def _unpacked(self, gradient: FlatVector) -> list[Any]:
+        """A gradient as tensors in memory of their own."""
+        homes = fresh_memory(self._laid)
+        for part, home in zip(self._laid, homes, strict=True):
+            part.unpack(gradient, home)
+        return list(map(_given, homes, self._laid))
 
     def _slots(self) -> list[Any]:
         """The optimizer's own variables, made if they are not there yet."""

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from garfield.adapters.contract import FlatVector
-from garfield.adapters.tensorflow_adapter import TensorFlowAdapter, _given, _value, tf
-from garfield.adapters.tensorflow_layout import fresh_memory
+from garfield.adapters.tensorflow_adapter import TensorFlowAdapter, tf
 from garfield.core.errors import ConfigError
 
 
@@ -56,15 +55,11 @@ class TensorFlowUserLoop(TensorFlowAdapter):
     def own_gradient(self, out: FlatVector) -> None:
         """The gradients that the step under way has begun with, and the buffers."""
         out[: self.size] = self._own
-        for part, buffer in zip(self._laid_buffers, self._buffers, strict=True):
-            part.pack(_value(buffer), out)
+        self._pack_buffers(out)
 
     def step(self, gradient: FlatVector) -> None:
         """Replace the gradients; the step that is under way takes them from here."""
-        self._joined = []
-        for part, home in zip(self._laid, fresh_memory(self._laid), strict=True):
-            part.unpack(gradient, home)
-            self._joined.append(_given(home, part))
+        self._joined = self._unpacked(gradient)
 
     def _in_order(self, gradients: dict[int, Any]) -> list[Any]:
         """Dense, in the order of the vector; zeros where there is none."""

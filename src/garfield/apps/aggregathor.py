@@ -39,7 +39,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from garfield.apps.application import Application, Numbers, Run, application
+from garfield.apps.application import Application, application
+from garfield.apps.run import Numbers, Run
 from garfield.core.errors import BoundError, ConfigError
 from garfield.core.types import Flags
 from garfield.gars import GARS, Rule

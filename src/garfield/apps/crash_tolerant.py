@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from garfield.adapters.contract import Adapter
-from garfield.apps.application import NoSettings, Run, SeveralServers, application
+from garfield.apps.application import SeveralServers, application
+from garfield.apps.run import NoSettings, Run
 from garfield.core.errors import ConfigError, QuorumError
 from garfield.nodes.node import Behind, Newest
 from garfield.nodes.quorum import Quorum

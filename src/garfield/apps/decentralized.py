@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from garfield.apps.application import Peers, Probe, Run, application
+from garfield.apps.application import Peers, Probe, application
+from garfield.apps.run import Run
 from garfield.core.errors import ConfigError
 from garfield.nodes.server import Server, contract
 

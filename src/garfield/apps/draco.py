@@ -42,15 +42,9 @@ import numpy as np
 
 from garfield.adapters.contract import Adapter
 from garfield.adapters.user_data import BatchesByStep
-from garfield.apps.application import (
-    Application,
-    Numbers,
-    Run,
-    WorkerPlace,
-    application,
-    one_framework,
-)
+from garfield.apps.application import Application, WorkerPlace, application, one_framework
 from garfield.apps.groups import Aggregation
+from garfield.apps.run import Numbers, Run
 from garfield.coding import CODES, Code, Decoded, make_code
 from garfield.core.errors import BoundError, ConfigError, DecodingError
 from garfield.gars import Explained, Rule, parse

@@ -32,8 +32,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from garfield.apps.application import Numbers, Run, SeveralServers, application
+from garfield.apps.application import SeveralServers, application
 from garfield.apps.msmw import msmw
+from garfield.apps.run import Numbers, Run
 from garfield.core.errors import BoundError, ConfigError
 from garfield.gars import parse
 from garfield.nodes.server import Server

@@ -40,7 +40,8 @@ from zlib import crc32
 import numpy as np
 
 from garfield.adapters.contract import Adapter
-from garfield.apps.application import Probe, Run, SeveralServers, WorkerPlace, application
+from garfield.apps.application import Probe, SeveralServers, WorkerPlace, application
+from garfield.apps.run import Run
 from garfield.core.errors import BoundError, ConfigError
 from garfield.filters import Coefficients, coefficient, farthest, period, smoothness
 from garfield.nodes.server import Server

@@ -7,7 +7,8 @@ others' models and joins them, so that honest servers do not drift apart.
 
 from typing import Any
 
-from garfield.apps.application import Run, SeveralServers, application
+from garfield.apps.application import SeveralServers, application
+from garfield.apps.run import Run
 from garfield.nodes.server import Server
 
 

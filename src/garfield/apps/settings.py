@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from garfield.apps import APPLICATIONS, checks
-from garfield.apps.application import AVERAGE, Application, Numbers
+from garfield.apps.application import AVERAGE, Application
 from garfield.apps.groups import (
     Aggregation,
     Evaluation,
@@ -16,6 +16,7 @@ from garfield.apps.groups import (
     Rounds,
     Samples,
 )
+from garfield.apps.run import Numbers
 from garfield.core.bounds import Seed, Within
 from garfield.core.config import (
     NOT_A_SETTING,

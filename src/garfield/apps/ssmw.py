@@ -1,6 +1,7 @@
 """SSMW: a single server, trusted, and multiple workers, some of which lie (listing 3.1)."""
 
-from garfield.apps.application import NoSettings, Run, application
+from garfield.apps.application import application
+from garfield.apps.run import NoSettings, Run
 from garfield.nodes.server import Server
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from garfield.apps.application import Application, NoSettings, Run, application
+from garfield.apps.application import Application, application
+from garfield.apps.run import NoSettings, Run
 from garfield.core.errors import ConfigError
 from garfield.nodes.server import Server
 

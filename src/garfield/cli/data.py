@@ -21,10 +21,8 @@ DataDirectory = Annotated[
 @app.command(name="list")
 def list_sets(*, to: DataDirectory = None, as_json: AsJson = False) -> None:
     """List the data sets, and say which are here."""
-    from rich import box
-    from rich.table import Table
-
     from garfield.data import DATASETS
+    from garfield.report.plain_tables import plain_table
 
     rows: list[dict[str, Any]] = [
         {"name": name, "about": source.about, "image": list(source.image), "here": _here(name, to)}
@@ -33,9 +31,7 @@ def list_sets(*, to: DataDirectory = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json(rows)
         return
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in ("data set", "what it holds", "image", "here"):
-        table.add_column(heading)
+    table = plain_table("data set", "what it holds", "image", "here")
     for row in rows:
         shape = "×".join(map(str, row["image"]))
         here = "yes" if row["here"] else f"no: garfield data fetch {row['name']}"

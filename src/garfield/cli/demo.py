@@ -12,11 +12,12 @@ from garfield.cli.shared import (
     AsJson,
     WholeNumber,
     console,
+    default_directory,
+    pictures_if_possible,
     print_error,
     print_json,
-    print_note,
 )
-from garfield.cli.train import default_directory, display_of
+from garfield.cli.train import display_of
 
 if TYPE_CHECKING:
     from garfield.apps.settings import Settings
@@ -90,15 +91,12 @@ def _entry(label: str, settings: Settings, result: RunResult) -> Entry:
 
 
 def _show(entries: list[Entry], path: Path, as_json: bool) -> None:
-    from garfield.core.errors import MissingDependency
     from garfield.report.comparison import draw, sentences, table
 
     said = sentences(entries, WORKERS)
     picture = path / "demo.png"
-    try:
+    with pictures_if_possible():
         draw(entries, f"{LIARS} of {WORKERS} workers lie: who still learns?", picture)
-    except MissingDependency as missing:
-        print_note(str(missing))
     if as_json:
         print_json({"runs": [entry.summary for entry in entries], "findings": said})
         return

@@ -23,6 +23,14 @@ class Flags:
     runs: files of the user's may have registered more by then."""
 
 
+def in_panels(settings: Iterable[Setting], title: Callable[[str], str]) -> dict[str, list[Setting]]:
+    """The settings by the title of the panel for their group."""
+    panels: dict[str, list[Setting]] = {}
+    for setting in settings:
+        panels.setdefault(title(setting.group), []).append(setting)
+    return panels
+
+
 def spelt_out(command: Callable[..., int | None]) -> Callable[..., int | None]:
     """The command, with flags for every parameter that is marked; those given reach it."""
     signature = inspect.signature(command)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import time
 from collections.abc import Mapping
 from datetime import datetime
@@ -65,14 +63,14 @@ def node(
     from garfield.launch.cluster import read_cluster, run_cluster_node
     from garfield.launch.node_record import NodeRecord
     from garfield.report.peer_warnings import PeerWarnings
-    from garfield.runs.process import keep_heap, use_threads
+    from garfield.runs.process import end_on_sigterm, keep_heap, use_threads
 
     found = read_cluster(cluster)
     found.check_name(name)
     if threads is not None:
         keep_heap()
         use_threads(threads, [found.settings.framework_of(name)])
-    signal.signal(signal.SIGTERM, _end)
+    end_on_sigterm()
     for caution in found.settings.application.cautions(found.settings):
         _say(caution)
     with NodeRecord(found, name, out, resume, fresh=fresh) as record:
@@ -86,12 +84,6 @@ def node(
         finally:
             printer.end()
     return FAILED if printer.diverged else DONE
-
-
-def _end(*_: object) -> None:
-    """End this node in good order; a second request must not disturb the first."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(0)
 
 
 def _say(text: str) -> None:

@@ -1,13 +1,17 @@
-"""What the commands share: the --json option, the two consoles, errors, lists of names."""
+"""What the commands share: options, where runs are kept, the two consoles, errors, names."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
 
 from garfield.core.files import as_json
+from garfield.core.naming import split_at
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,6 +20,13 @@ if TYPE_CHECKING:
 AsJson: TypeAlias = Annotated[
     bool,
     Parameter(name="--json", help="Print JSON for scripts instead of tables.", show_default=False),
+]
+
+ConfigFile: TypeAlias = Annotated[
+    Path | None, Parameter(metavar="FILE.toml", help="Settings as TOML; flags win.")
+]
+ResumedRun: TypeAlias = Annotated[
+    Path | None, Parameter(metavar="DIR", help="Go on with the run kept there.")
 ]
 
 
@@ -27,6 +38,27 @@ def _whole_number(kind: type[int], tokens: Any) -> int:
 
 
 WholeNumber: TypeAlias = Annotated[int, Parameter(converter=_whole_number)]
+
+
+def default_directory(what: str) -> Path:
+    """A directory named after now, to the second."""
+    from datetime import datetime
+
+    return Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{what}"
+
+
+def settings_file(config: ConfigFile, resume: ResumedRun) -> Path | None:
+    """The file with the settings to begin with: that of the run that is resumed, or the given."""
+    from garfield.core.errors import ConfigError
+    from garfield.runs.run_directory import RunDirectory
+
+    if resume is None:
+        return config
+    if config is not None:
+        raise ConfigError("--resume takes its settings from the run itself: leave --config away.")
+    directory = RunDirectory(resume)
+    directory.check_old()
+    return directory.config
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -68,13 +100,18 @@ def print_error(text: str) -> None:
     print_note(f"\033[31m{line}\033[0m" if sys.stderr.isatty() else line)
 
 
+@contextmanager
+def pictures_if_possible() -> Iterator[None]:
+    """Draw, or note what is to be installed for it: results do not hang on pictures."""
+    from garfield.core.errors import MissingDependency
+
+    try:
+        yield
+    except MissingDependency as missing:
+        print_note(str(missing))
+
+
 def names(texts: list[str]) -> list[str]:
     """Names given one by one or with commas between: commas inside brackets are parameters."""
-    found, depth = [""], 0
-    for char in ",".join(texts):
-        depth += (char == "(") - (char == ")")
-        if char == "," and depth == 0:
-            found.append("")
-        else:
-            found[-1] += char
-    return list(dict.fromkeys(name.strip() for name in found if name.strip()))
+    found = map(str.strip, split_at(",", ",".join(texts)))
+    return list(dict.fromkeys(filter(None, found)))

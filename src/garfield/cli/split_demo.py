@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from garfield.cli.flags import Flags, spelt_out
-from garfield.cli.shared import AsJson, console, print_json, print_note, progress
-from garfield.cli.train import default_directory
+from garfield.cli.shared import (
+    AsJson,
+    console,
+    default_directory,
+    pictures_if_possible,
+    print_json,
+    print_note,
+    progress,
+)
 
 if TYPE_CHECKING:
     from garfield.core.config import Setting
@@ -71,16 +78,13 @@ demo = spelt_out(_demo)
 
 
 def _show(settings: DemoSettings, result: DemoResult, path: Path, as_json: bool) -> None:
-    from garfield.core.errors import MissingDependency
     from garfield.report.split_comparison import comparison_sentences, comparison_table
     from garfield.report.split_plots import draw_comparison
 
     title = f"EfficientNet-Lite0 on images stored as {settings.stored_as}, over {settings.link}"
     picture = path / "comparison.png"
-    try:
+    with pictures_if_possible():
         draw_comparison(result.runs, title, picture)
-    except MissingDependency as missing:
-        print_note(str(missing))
     if result.note:
         print_note(result.note)
     if as_json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from garfield.cli.flags import Flags, spelt_out
+from garfield.cli.flags import Flags, in_panels, spelt_out
 from garfield.cli.shared import AsJson, console, print_json
 
 if TYPE_CHECKING:
@@ -20,10 +20,7 @@ def _panels() -> dict[str, list[Setting]]:
     from garfield.core.config import settings_of
     from garfield.split.plan_view import PlanSettings
 
-    panels: dict[str, list[Setting]] = {}
-    for setting in settings_of(PlanSettings):
-        panels.setdefault(_TITLES[setting.group], []).append(setting)
-    return panels
+    return in_panels(settings_of(PlanSettings), _TITLES.__getitem__)
 
 
 def _plan(

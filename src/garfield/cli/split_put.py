@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from garfield.cli.flags import Flags, spelt_out
+from garfield.cli.flags import Flags, in_panels, spelt_out
 from garfield.cli.shared import AsJson, console, print_json, progress
 
 if TYPE_CHECKING:
@@ -18,10 +18,7 @@ def _panels() -> dict[str, list[Setting]]:
     from garfield.core.config import settings_of
     from garfield.split.putting import PutSettings
 
-    panels: dict[str, list[Setting]] = {}
-    for setting in settings_of(PutSettings):
-        panels.setdefault("Store" if setting.group else "Packing", []).append(setting)
-    return panels
+    return in_panels(settings_of(PutSettings), lambda group: "Store" if group else "Packing")
 
 
 def _put(

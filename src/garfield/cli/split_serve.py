@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from garfield.cli.flags import Flags, spelt_out
+from garfield.cli.flags import Flags, in_panels, spelt_out
 from garfield.cli.shared import AsJson, print_json, print_line
 
 if TYPE_CHECKING:
@@ -18,10 +18,7 @@ def _panels() -> dict[str, list[Setting]]:
     from garfield.core.config import settings_of
     from garfield.split.server.settings import ServeSettings
 
-    panels: dict[str, list[Setting]] = {}
-    for setting in settings_of(ServeSettings):
-        panels.setdefault(_TITLES[setting.group], []).append(setting)
-    return panels
+    return in_panels(settings_of(ServeSettings), _TITLES.__getitem__)
 
 
 def _serve(

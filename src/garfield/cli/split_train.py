@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter, validators
 
 from garfield.cli.exit_codes import DONE, FAILED, INTERRUPTED
-from garfield.cli.flags import Flags, spelt_out
+from garfield.cli.flags import Flags, in_panels, spelt_out
 from garfield.cli.shared import (
     AsJson,
+    ConfigFile,
+    ResumedRun,
     WholeNumber,
     console,
+    default_directory,
+    pictures_if_possible,
     print_error,
     print_json,
     print_note,
     progress,
+    settings_file,
 )
-from garfield.cli.train import default_directory
 
 if TYPE_CHECKING:
     from garfield.core.config import Setting
@@ -39,10 +43,7 @@ def _panels() -> dict[str, list[Setting]]:
     from garfield.core.config import settings_of
     from garfield.split.settings import FineTuning
 
-    panels: dict[str, list[Setting]] = {}
-    for setting in settings_of(FineTuning):
-        panels.setdefault(_TITLES[setting.group], []).append(setting)
-    return panels
+    return in_panels(settings_of(FineTuning), _TITLES.__getitem__)
 
 
 def _train(
@@ -51,12 +52,8 @@ def _train(
     out: Annotated[
         Path | None, Parameter(metavar="DIR", help="Where the run is kept. (runs/DATE-TIME-split)")
     ] = None,
-    config: Annotated[
-        Path | None, Parameter(metavar="FILE.toml", help="Settings as TOML; flags win.")
-    ] = None,
-    resume: Annotated[
-        Path | None, Parameter(metavar="DIR", help="Go on with the run kept there.")
-    ] = None,
+    config: ConfigFile = None,
+    resume: ResumedRun = None,
     threads: Annotated[
         WholeNumber | None,
         Parameter(help="Threads of torch. (all cores)", validator=validators.Number(gte=1)),
@@ -84,7 +81,7 @@ def _train(
         directory.check_new()
     interrupted, failure = _run(settings, directory, resume is not None, threads)
     if is_first:
-        return _show(directory, interrupted, failure, as_json)
+        _show(directory, interrupted, failure, as_json)
     return FAILED if failure is not None else INTERRUPTED if interrupted else DONE
 
 
@@ -95,17 +92,10 @@ train.__doc__ = " ".join((_train.__doc__ or "").split())
 def settings_from(config: Path | None, resume: Path | None, given: dict[str, Any]) -> FineTuning:
     """The settings of the run that is resumed, or of the file, or the defaults; flags win."""
     from garfield.core.config import flattened, made, read_toml, settings_of
-    from garfield.core.errors import ConfigError
-    from garfield.runs.run_directory import RunDirectory
     from garfield.split.settings import FineTuning
 
-    if resume is not None:
-        if config is not None:
-            raise ConfigError("--resume takes its settings from the run: leave --config away.")
-        directory = RunDirectory(resume)
-        directory.check_old()
-        config = directory.config
-    base = flattened(read_toml(config), settings_of(FineTuning)) if config else {}
+    file = settings_file(config, resume)
+    base = flattened(read_toml(file), settings_of(FineTuning)) if file else {}
     return made(FineTuning, base | given)
 
 
@@ -148,9 +138,8 @@ def _run(
     return False, None
 
 
-def _show(directory: RunDirectory, interrupted: bool, failure: str | None, as_json: bool) -> int:
-    """Write and print what came of it; the exit code."""
-    from garfield.core.errors import MissingDependency
+def _show(directory: RunDirectory, interrupted: bool, failure: str | None, as_json: bool) -> None:
+    """Write and print what came of it."""
     from garfield.report.split_plots import draw_split
     from garfield.report.split_summary import split_summary, split_table
     from garfield.report.summary import versions
@@ -163,10 +152,8 @@ def _show(directory: RunDirectory, interrupted: bool, failure: str | None, as_js
     }
     if directory.path.is_dir():
         directory.write_summary(summary)
-        try:
+        with pictures_if_possible():
             draw_split(events, f"{summary['model']}, split {summary['split']}", directory.path)
-        except MissingDependency as missing:
-            print_note(str(missing))
     if as_json:
         print_json(summary)
     elif summary["iterations"]:
@@ -177,7 +164,6 @@ def _show(directory: RunDirectory, interrupted: bool, failure: str | None, as_js
         print_error(failure)
     if (failure is not None or interrupted) and any(directory.checkpoints.glob("*.npz")):
         print_note(f"Go on with: garfield split train --resume {directory.path}")
-    return FAILED if failure is not None else INTERRUPTED if interrupted else DONE
 
 
 def _all_in_store(settings: FineTuning, as_json: bool) -> int:

@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter, validators
 
 from garfield.cli.exit_codes import DONE, FAILED, INTERRUPTED
-from garfield.cli.flags import Flags
-from garfield.cli.shared import AsJson, WholeNumber, console, print_error, print_json, print_note
+from garfield.cli.flags import Flags, in_panels
+from garfield.cli.shared import (
+    AsJson,
+    ConfigFile,
+    ResumedRun,
+    WholeNumber,
+    console,
+    default_directory,
+    print_error,
+    print_json,
+    print_note,
+    settings_file,
+)
 
 if TYPE_CHECKING:
     from garfield.apps.settings import Settings
@@ -24,12 +35,10 @@ def _panels() -> dict[str, list[Setting]]:
     from garfield.apps import APPLICATIONS
     from garfield.apps.settings import all_settings
 
-    panels: dict[str, list[Setting]] = {}
-    for setting in all_settings():
-        of_all = setting.group.capitalize() or "Run"
-        title = f"Only for {setting.group}" if setting.group in APPLICATIONS else of_all
-        panels.setdefault(title, []).append(setting)
-    return panels
+    def title(group: str) -> str:
+        return f"Only for {group}" if group in APPLICATIONS else group.capitalize() or "Run"
+
+    return in_panels(all_settings(), title)
 
 
 def train(
@@ -38,12 +47,8 @@ def train(
     out: Annotated[
         Path | None, Parameter(metavar="DIR", help="Where the run is kept. (runs/DATE-TIME-APP)")
     ] = None,
-    config: Annotated[
-        Path | None, Parameter(metavar="FILE.toml", help="Settings as TOML; flags win.")
-    ] = None,
-    resume: Annotated[
-        Path | None, Parameter(metavar="DIR", help="Go on with the run kept there.")
-    ] = None,
+    config: ConfigFile = None,
+    resume: ResumedRun = None,
     threads: Annotated[
         WholeNumber | None,
         Parameter(
@@ -78,13 +83,6 @@ def train(
         settings, directory, display_of(settings), checkpoints=checkpoints, threads=threads
     )
     return show(result, directory.path, as_json)
-
-
-def default_directory(what: str) -> Path:
-    """A directory named after now, to the second."""
-    from datetime import datetime
-
-    return Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{what}"
 
 
 def display_of(settings: Settings, title: str | None = None) -> LiveDisplay:
@@ -123,16 +121,9 @@ def show(result: RunResult, path: Path, as_json: bool) -> int:
 def _base(config: Path | None, resume: Path | None) -> Settings:
     """The settings of the run that is resumed, or of the file given, or the defaults."""
     from garfield.apps.settings import Settings
-    from garfield.core.errors import ConfigError
-    from garfield.runs.run_directory import RunDirectory
 
-    if resume is None:
-        return Settings() if config is None else read_settings(config)
-    if config is not None:
-        raise ConfigError("--resume takes its settings from the run itself: leave --config away.")
-    directory = RunDirectory(resume)
-    directory.check_old()
-    return read_settings(directory.config)
+    file = settings_file(config, resume)
+    return Settings() if file is None else read_settings(file)
 
 
 def read_settings(path: Path) -> Settings:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, validators
 
-from garfield.cli.flags import Flags
+from garfield.cli.flags import Flags, in_panels
 from garfield.cli.shared import AsJson, WholeNumber, console, names, print_json, progress
 from garfield.cli.train import read_settings
 
@@ -26,11 +26,8 @@ def _panels() -> dict[str, list[Setting]]:
     """Those settings of a run that change what honest workers send."""
     from garfield.apps.settings import all_settings
 
-    panels: dict[str, list[Setting]] = {}
-    for setting in all_settings():
-        if setting.group in _GROUPS or setting.name in _OTHERS:
-            panels.setdefault(setting.group.capitalize() or "Run", []).append(setting)
-    return panels
+    wanted = [each for each in all_settings() if each.group in _GROUPS or each.name in _OTHERS]
+    return in_panels(wanted, lambda group: group.capitalize() or "Run")
 
 
 def variance(

@@ -82,13 +82,6 @@ class Code(ABC):
     def computed_by(self, worker: int) -> Indices:
         """(r,) the gradients that a worker computes, in the order of encoding."""
 
-    def allocation(self) -> Indices:
-        """(n, n) the paper's A: 1 where worker j computes gradient k."""
-        allocated = np.zeros((self.n, self.n), dtype=np.intp)
-        for worker in range(self.n):
-            allocated[worker, self.computed_by(worker)] = 1
-        return allocated
-
     @abstractmethod
     def encode(self, worker: int, gradients: Iterable[Floats]) -> Floats:
         """The row to send, from this worker's r gradients in the order of `computed_by`.

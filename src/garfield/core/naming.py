@@ -1,4 +1,4 @@
-"""Reads a name and its parameters from text: "bucketing(s=3)", "reverse(factor=-10)"."""
+"""Reads names and their parameters from text: "bucketing(s=3)", "reverse(factor=-10)"."""
 
 from __future__ import annotations
 
@@ -6,6 +6,18 @@ import ast
 from typing import Any
 
 from garfield.core.errors import ConfigError
+
+
+def split_at(separator: str, text: str) -> list[str]:
+    """Cut at every separator outside brackets: commas and 1e+3 may stand inside."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == separator and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
 
 
 def parse_call(text: str, *, example: str) -> tuple[str, dict[str, Any]]:

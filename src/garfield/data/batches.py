@@ -105,10 +105,10 @@ class EvaluationBatches(Sequence[tuple[Images, Labels]]):
     every server held, as much as 17 models of CifarNet.
     """
 
-    def __init__(self, data: Dataset, indices: Any, size: int, split: Split = "test") -> None:
-        self._data, self._split, self._size = data, split, size
+    def __init__(self, data: Dataset, indices: Any, size: int) -> None:
+        self._data, self._size = data, size
         self._indices: Indices = np.asarray(indices, dtype=np.intp)
-        self._labels = data.labels(split)[self._indices]
+        self._labels = data.labels("test")[self._indices]
 
     def __len__(self) -> int:
         return -(-len(self._indices) // self._size)
@@ -117,4 +117,4 @@ class EvaluationBatches(Sequence[tuple[Images, Labels]]):
         if not 0 <= number < len(self):
             raise IndexError(f"There are {len(self)} pieces, got {number}.")
         part = slice(number * self._size, (number + 1) * self._size)
-        return self._data.images(self._split, self._indices[part]), self._labels[part]
+        return self._data.images("test", self._indices[part]), self._labels[part]

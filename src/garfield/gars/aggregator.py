@@ -40,25 +40,15 @@ class Aggregator:
 
     @overload
     def aggregate(
-        self,
-        rows: Any,
-        *,
-        mask: Any = ...,
-        own: Vector | None = ...,
-        reference: Vector | None = ...,
-        explain: Literal[False] = ...,
-    ) -> Vector: ...
+        self, rows: Any, *, mask: Any = ..., own: Vector | None = ...,
+        reference: Vector | None = ..., explain: Literal[False] = ...,
+    ) -> Vector: ...  # fmt: skip
 
     @overload
     def aggregate(
-        self,
-        rows: Any,
-        *,
-        mask: Any = ...,
-        own: Vector | None = ...,
-        reference: Vector | None = ...,
-        explain: Literal[True],
-    ) -> Explained: ...
+        self, rows: Any, *, mask: Any = ..., own: Vector | None = ...,
+        reference: Vector | None = ..., explain: Literal[True],
+    ) -> Explained: ...  # fmt: skip
 
     def aggregate(
         self,

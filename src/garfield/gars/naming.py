@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from garfield.core.errors import ConfigError, UnknownName
-from garfield.core.naming import parse_call
+from garfield.core.naming import parse_call, split_at
 from garfield.gars.rule import GARS, Rule
 from garfield.preaggregation import STAGES, Stage
 
 
 def parse(text: str) -> Rule:
     """The rule that this text names, with its stages and parameters."""
-    *fronts, last = (_call(part) for part in _split(text))
+    *fronts, last = (_call(part) for part in split_at("+", text))
     stages = [_stage(name, params) for name, params in fronts]
     name, params = last
     if name not in GARS and name in STAGES:
@@ -43,18 +43,6 @@ def _stage(name: str, params: Mapping[str, Any]) -> Stage:
     if name not in STAGES:
         raise UnknownName("a pre-aggregation", name, STAGES)
     return STAGES[name].bind(**params)
-
-
-def _split(text: str) -> list[str]:
-    """Cut at every + that is outside brackets: 1e+3 may stand inside."""
-    parts, depth = [""], 0
-    for char in text:
-        depth += (char == "(") - (char == ")")
-        if char == "+" and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return parts
 
 
 def _call(text: str) -> tuple[str, dict[str, Any]]:

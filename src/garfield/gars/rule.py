@@ -187,25 +187,15 @@ class Rule:
 
     @overload
     def __call__(
-        self,
-        gradients: Any,
-        f: int | None = ...,
-        *,
-        mask: Any = ...,
-        explain: Literal[False] = ...,
-        **params: Any,
-    ) -> Vector: ...
+        self, gradients: Any, f: int | None = ..., *, mask: Any = ...,
+        explain: Literal[False] = ..., **params: Any,
+    ) -> Vector: ...  # fmt: skip
 
     @overload
     def __call__(
-        self,
-        gradients: Any,
-        f: int | None = ...,
-        *,
-        mask: Any = ...,
-        explain: Literal[True],
-        **params: Any,
-    ) -> Explained: ...
+        self, gradients: Any, f: int | None = ..., *, mask: Any = ...,
+        explain: Literal[True], **params: Any,
+    ) -> Explained: ...  # fmt: skip
 
     def __call__(
         self,

@@ -165,17 +165,11 @@ class Processes:
             self._supervisor.signal(fault.node, signals[fault.kind])
 
 
-def run_processes(
-    settings: Settings,
-    sink: Sink,
-    *,
-    faults: Sequence[Fault] = (),
-    options: NodeOptions | None = None,
-) -> None:
+def run_processes(settings: Settings, sink: Sink, *, options: NodeOptions | None = None) -> None:
     """Start all nodes, run them to the end, and stop them."""
     with Processes(settings, options) as nodes:
         nodes.start()
-        nodes.run(sink, faults)
+        nodes.run(sink)
 
 
 def _run_process(

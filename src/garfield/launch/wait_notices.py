@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from garfield.core.events import Sink
 from garfield.nodes.standing import STANDING
@@ -17,11 +18,15 @@ from garfield.transport.contract import (
     NEWEST,
     Heard,
     Key,
+    PullArguments,
     Replies,
     Transport,
     Until,
     WrappedTransport,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _STANDS = Key(STANDING.name, NEWEST)
 
@@ -50,20 +55,9 @@ class NoticedWaits(WrappedTransport):
         self._sink, self._after_s, self._clock = sink, after_s, clock
         self._wait = _Wait(None, 0.0, after_s)
 
-    def pull(
-        self,
-        peers: Sequence[str],
-        key: Key,
-        *,
-        length: int,
-        until: Until,
-        timeout_s: float,
-        stall_s: float | None = None,
-    ) -> Replies:
-        return self.inner.pull(
-            peers, key, length=length, until=self._noticing(until, key), timeout_s=timeout_s,
-            stall_s=stall_s,
-        )  # fmt: skip
+    def pull(self, peers: Sequence[str], key: Key, **how: Unpack[PullArguments]) -> Replies:
+        how["until"] = self._noticing(how["until"], key)
+        return super().pull(peers, key, **how)
 
     def _noticing(self, until: Until, key: Key) -> Until:
         if key not in (self._wait.key, _STANDS):

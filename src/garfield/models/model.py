@@ -108,8 +108,7 @@ def _add(
 
     def in_keras(classes: int = 10, channels: int = image[0], seed: int | None = None) -> Any:
         require(["tensorflow"])
-        twin = import_module(f"garfield.models.tensorflow.{file}")
-        return getattr(twin, name)(classes, channels, seed)
+        return getattr(import_module("garfield.models.in_keras"), name)(classes, channels, seed)
 
     twin = in_keras if keras else None
     MODELS.add(name, Model(name, on_demand, image, parameters, table, twin))

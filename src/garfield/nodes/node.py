@@ -227,12 +227,7 @@ class Node:
         return Newest(step, [rows[name] for name in sorted(newest)])
 
     def _ask(
-        self,
-        peers: Sequence[str],
-        key: Key,
-        length: int,
-        quorum: Quorum,
-        timeout_s: float | None = None,
+        self, peers: Sequence[str], key: Key, length: int, quorum: Quorum, timeout_s: float | None
     ) -> Replies:
         waits = self.waits
         quorum = replace(quorum, doubt=self._doubt.time_outs)

@@ -9,7 +9,7 @@ out; then when (`timing.py`), in any order.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -19,7 +19,7 @@ import numpy as np
 
 from garfield.attacks import ATTACKS, Attack
 from garfield.core.errors import ConfigError, UnknownName
-from garfield.core.naming import parse_call
+from garfield.core.naming import parse_call, split_at
 from garfield.core.types import Floats
 from garfield.nodes.timing import ALWAYS, TERMS, Timing, timed
 from garfield.transport.contract import Key, Payload
@@ -150,7 +150,7 @@ def parse_plan(text: str, plan: Plan | None = None) -> Plan:
     Everything but the attack, the behaviour and the timing is taken from `plan`.
     """
     known = plan or Plan()
-    for place, part in enumerate(_parts(text)):
+    for place, part in enumerate(map(str.strip, split_at(",", text))):
         name, _, inside = part.partition("(")
         if name.strip() in TERMS:
             if inside and not inside.rstrip().endswith(")"):
@@ -164,17 +164,6 @@ def parse_plan(text: str, plan: Plan | None = None) -> Plan:
         else:
             known = _what(part, known)
     return known
-
-
-def _parts(text: str) -> Iterator[str]:
-    """What commas outside of brackets part."""
-    depth, start = 0, 0
-    for place, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        if letter == "," and depth == 0:
-            yield text[start:place].strip()
-            start = place + 1
-    yield text[start:].strip()
 
 
 def _what(text: str, known: Plan) -> Plan:

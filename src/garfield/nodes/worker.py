@@ -146,7 +146,7 @@ class Worker(Node):
             else Quorum.of_all(n, self.f_ps, needs=needs)
         )
         deadline = self.clock() + self.waits.give_up_s
-        wait_s, looks = self.waits.timeout_s if self.follows_back else inf, 0
+        wait_s = self.waits.timeout_s if self.follows_back else inf
         stands: dict[str, int] = {}
         while True:
             try:
@@ -156,9 +156,9 @@ class Worker(Node):
                     timeout_s=max(_SHORTEST_S, deadline - self.clock()),
                 ).rows  # fmt: skip
             except Unheard:
-                looks = 0 if self._follow_back(stands) else looks + 1
-                # soon after the first look, for what it asked then, and ever more rarely after that
-                wait_s = self.waits.timeout_s * (2.0 ** (looks - 2) if looks else 1.0)
+                # half a time-out later it sees what it has asked now. No more rarely: a server that
+                # takes long to start again would give up before its workers look
+                wait_s = self.waits.timeout_s / (1 if self._follow_back(stands) else 2)
             except Behind:
                 deadline = self.clock() + self.waits.give_up_s
                 stands.clear()

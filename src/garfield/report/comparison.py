@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from garfield.report.drawing import matplotlib
+from garfield.report.plain_tables import plain_table
 from garfield.report.plots import INK, bare
 from garfield.report.run_history import Point
 from garfield.report.summary_table import percent, rate
@@ -42,12 +42,7 @@ class Entry:
 
 def table(entries: Sequence[Entry]) -> Table:
     """A line per run."""
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading, justify in (
-        ("run", "left"), ("liars", "left"), ("rule", "left"), ("accuracy", "right"),
-        ("updates/s", "right"),
-    ):  # fmt: skip
-        made.add_column(heading, justify=justify)  # type: ignore[arg-type]  # both are literals
+    made = plain_table("run", "liars", "rule", "accuracy", "updates/s", right=2)
     best = max(entry.accuracy for entry in entries)
     for entry in entries:
         style = "green" if entry.accuracy > best - 0.1 else "bold red"

@@ -11,9 +11,9 @@ from rich.console import Console
 _NO_EDGE = 100_000
 
 
-def console(*, stderr: bool = False, markup: bool = False) -> Console:
-    """Standard output, or standard error. `markup` is for texts that hold none of the user's."""
-    out = Console(stderr=stderr, highlight=False, markup=markup)
+def console(*, stderr: bool = False) -> Console:
+    """Standard output, or standard error."""
+    out = Console(stderr=stderr, highlight=False, markup=False)
     if not out.is_terminal:
-        out = Console(stderr=stderr, highlight=False, markup=markup, width=_NO_EDGE)
+        out = Console(stderr=stderr, highlight=False, markup=False, width=_NO_EDGE)
     return out

@@ -6,16 +6,16 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from garfield.gars.robustness import Kappa
+from garfield.report.plain_tables import plain_table
 
 
 def kappa_table(found: Iterable[Kappa]) -> Table:
     """One line per rule, the smallest κ first."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = plain_table()
     table.add_column("rule", style="bold", no_wrap=True)
     for heading in ("n", "f", "κ found", "κ by an attack", "κ proven ≤"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
+from garfield.report.plain_tables import plain_table
 from garfield.report.split_summary import size
 
 Summaries = Mapping[str, Mapping[str, Any]]
@@ -16,9 +16,8 @@ Summaries = Mapping[str, Mapping[str, Any]]
 
 def comparison_table(runs: Summaries) -> Table:
     """A line per run."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in ("", "split", "time", "received", "per iteration", "weights put", "right"):
-        table.add_column(heading, justify="left" if heading == "" else "right")
+    headings = ("split", "time", "received", "per iteration", "weights put", "right")
+    table = plain_table("", *headings, right=len(headings))
     for name, summary in runs.items():
         table.add_row(
             name,

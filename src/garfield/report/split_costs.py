@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from garfield.report.drawing import matplotlib
 from garfield.report.heatmap import check
+from garfield.report.plain_tables import plain_table
 from garfield.report.plots import FAINT, INK, bare
 from garfield.report.split_summary import size
 from garfield.report.tables import duration
@@ -33,14 +33,11 @@ def costs_headline(found: Costs) -> str:
 
 def costs_table(found: Costs) -> Table:
     """A line per split; the chosen one is marked, those behind the frozen layers are faint."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in (
+    table = plain_table(
         "", "split", "last layer there", "output", "time", "memory", "candidate", "an iteration",
-        "takes", "bound by", "egress an epoch",
-    ):  # fmt: skip
-        table.add_column(
-            heading, justify="left" if heading in ("", "last layer there") else "right"
-        )
+        "takes", "bound by", "egress an epoch", right=8,
+    )  # fmt: skip
+    table.columns[1].justify = "right"
     for row in found.rows:
         chosen = row.split == found.split
         style = "bold green" if chosen else "" if row.frozen else "dim"

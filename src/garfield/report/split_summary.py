@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from garfield.core.events import Event
+from garfield.report.plain_tables import lines_table
 
 
 @dataclass(frozen=True)
@@ -113,13 +112,7 @@ def _epoch(batches: Sequence[Event]) -> dict[str, Any]:
 
 def split_table(summary: Mapping[str, Any]) -> Table:
     """One line per question that a reader has."""
-    table = Table(box=box.SIMPLE, show_header=False, show_edge=False, pad_edge=False)
-    table.add_column(style="dim")
-    table.add_column()
-    for name, text in _lines(summary).items():
-        if text:
-            table.add_row(name, Text(text))
-    return table
+    return lines_table(_lines(summary))
 
 
 def _lines(summary: Mapping[str, Any]) -> dict[str, str]:

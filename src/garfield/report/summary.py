@@ -27,6 +27,7 @@ def summarise(history: RunHistory) -> dict[str, Any]:
     steps, curve = history.steps, history.curve
     time_s = sum(part_time_s(history, part) for part in history.parts)
     gradients = sum(event.get("gradients", 0) for event in steps)
+    blamed = misbehaviour(history)
     return {
         "accuracy": curve[-1].accuracy if curve else None,
         "loss": curve[-1].loss if curve else None,
@@ -38,7 +39,8 @@ def summarise(history: RunHistory) -> dict[str, Any]:
         "breakdown": breakdown(history),
         "bytes_sent": _total(history, "bytes_sent"),
         "bytes_received": _total(history, "bytes_received"),
-        "liars": misbehaviour(history),
+        "liars": {peer: about for peer, about in blamed.items() if about["kind"] == "lied"},
+        "silent": {peer: about for peer, about in blamed.items() if about["kind"] == "silent"},
         "left_out": left_out(history),
         "suspected": suspected(history),
         "diverged": history.diverged,

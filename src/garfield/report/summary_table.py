@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich import box
 from rich.table import Table
-from rich.text import Text
 
+from garfield.report.plain_tables import lines_table
 from garfield.report.tables import duration
 
 
 def summary_table(summary: Mapping[str, Any]) -> Table:
     """One line per question that a reader has."""
-    table = Table(box=box.SIMPLE, show_header=False, show_edge=False, pad_edge=False)
-    table.add_column(style="dim")
-    table.add_column()
-    for name, text in _lines(summary).items():
-        if text:
-            table.add_row(name, Text(text))
-    return table
+    return lines_table(_lines(summary))
 
 
 def _lines(summary: Mapping[str, Any]) -> dict[str, str]:
@@ -39,8 +32,8 @@ def _lines(summary: Mapping[str, Any]) -> dict[str, str]:
         "suspected": _counted(summary.get("suspected", {})),
         "variance": _variance(summary),
         "filters": _filters(summary.get("filters", {})),
-        "silent": _misbehaviour(summary, "silent"),
-        "lied": _misbehaviour(summary, "lied"),
+        "silent": _misbehaviour(summary["silent"]),
+        "lied": _misbehaviour(summary["liars"]),
         "excluded": ", ".join(summary.get("excluded", ())),
     }
 
@@ -86,11 +79,9 @@ def _filters(found: Mapping[str, Any]) -> str:
     return f"refused {' and '.join(shares)}" if shares else ""
 
 
-def _misbehaviour(summary: Mapping[str, Any], kind: str) -> str:
+def _misbehaviour(blamed: Mapping[str, Mapping[str, Any]]) -> str:
     return "; ".join(
-        f"{name} {about['times']}× ({_reasons(about['reasons'])})"
-        for name, about in summary["liars"].items()
-        if about["kind"] == kind
+        f"{name} {about['times']}× ({_reasons(about['reasons'])})" for name, about in blamed.items()
     )
 
 

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -14,10 +13,11 @@ from garfield.attacks import Attack
 from garfield.gars import Rule
 from garfield.gars.advice import Advice
 from garfield.report.machine import Kernels, Machine, Package, Speed
+from garfield.report.plain_tables import plain_table
 
 
 def rules_table(rules: Iterable[Rule]) -> Table:
-    table = _plain("rule", "needs n ≥", "cost", "choose it when")
+    table = plain_table("rule", "needs n ≥", "cost", "choose it when")
     for rule in rules:
         _add(table, (rule.name, "bold"), bound(rule), rule.cost, rule.choose)
     return table
@@ -27,7 +27,7 @@ def attacks_table(
     attacks: Mapping[str, Attack], behaviours: Mapping[str, str], words: Mapping[str, str]
 ) -> Table:
     """One line per attack, its other names below it. Then what nodes do as nodes, and when."""
-    table = _plain("attack", "knows", "what it sends")
+    table = plain_table("attack", "knows", "what it sends")
     for attack in {attack.name: attack for attack in attacks.values()}.values():
         knows = f"{attack.knows}, lies in the data" if attack.kind == "data" else attack.knows
         knows += ", and the rule" if attack.knows_rule else ""
@@ -43,7 +43,7 @@ def attacks_table(
 
 def advice_table(advices: Sequence[Advice]) -> Table:
     """The admissible rules; the recommended one is marked."""
-    table = _plain("", "rule", "max f", "Δ", "time", "cost", "choose it when")
+    table = plain_table("", "rule", "max f", "Δ", "time", "cost", "choose it when")
     for column in table.columns[2:5]:
         column.justify = "right"
     for advice in advices:
@@ -58,7 +58,7 @@ def advice_table(advices: Sequence[Advice]) -> Table:
 
 
 def machine_table(machine: Machine, kernels: Kernels, packages: Sequence[Package]) -> Table:
-    table = _plain("", "", "")
+    table = plain_table("", "", "")
     table.show_header = False
     memory = (
         "unknown" if machine.memory_bytes is None else f"{machine.memory_bytes / 2**30:.1f} GiB"
@@ -122,13 +122,6 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds * 1e6:.0f} µs"
-
-
-def _plain(*headings: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading)
-    return table
 
 
 def _add(table: Table, *cells: str | tuple[str, str]) -> None:

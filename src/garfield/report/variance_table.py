@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from garfield.gars import Rule
 from garfield.gars.variance import Margin, margin
+from garfield.report.plain_tables import plain_table
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def _words(stands: Margin, ratio: float, batch: int) -> str:
 
 def variance_table(found: Sequence[Verdict], ratios: Sequence[float]) -> Table:
     """One line per rule: what is measured, what is allowed, how often that was enough."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = plain_table()
     table.add_column("rule", style="bold", no_wrap=True)
     for heading in ("Δ", "σ/|∇L| allowed", "measured", "held"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -14,6 +14,7 @@ that were on their way when a supervisor was killed. Linux only.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pickle
@@ -92,6 +93,21 @@ class OutlivingProcess:
             self._files.remove()
         self.connection.close()
         os.close(self.sentinel)
+
+
+def lock(directory: Path) -> Any:
+    """Keep a second supervisor away from the same processes."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    directory.chmod(0o700)  # whoever can enter it can speak to them
+    file = (directory / "supervisor.lock").open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise ConfigError(
+            f"Another supervisor has the processes of {directory}. End it first."
+        ) from None
+    return file
 
 
 def start(

@@ -1,18 +1,22 @@
-"""Prepare a process for a run: its heap, its threads, its name, and whom it ends with."""
+"""Prepare a process for a run: its heap, its threads, its name, and when it ends."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import signal
 import sys
+import threading
 from collections.abc import Collection, Iterable
+from typing import Any
 
 from garfield.core.frameworks import FRAMEWORKS, tensorflow
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # as malloc.h has them
 _LARGEST_FROM_HEAP = 32 << 20  # bytes; glibc allows no more. Larger pieces are whole vectors
 _PR_SET_PDEATHSIG = 1
+_SOON_S = 0.05  # by then the destructor that was called meanwhile is over
 
 # TensorFlow may be forked after it was imported, but not after it has computed anything:
 # its threads would be missing in the child. So it is imported ahead, and nothing more.
@@ -44,6 +48,31 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def end_on_sigterm() -> None:
+    """Have SIGTERM raise SystemExit in the main thread, once, wherever that is then.
+
+    While an object is destroyed, Python drops what is raised and only reports it: a node that was
+    told to end at that moment went on. So a request that was dropped is made again.
+    """
+    report = sys.unraisablehook
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not disturb the first
+        sys.exit(0)
+
+    def dropped(unraisable: Any) -> None:
+        if unraisable.exc_type is not SystemExit:
+            report(unraisable)
+            return
+        signal.signal(signal.SIGTERM, end)
+        again = threading.Timer(_SOON_S, os.kill, (os.getpid(), signal.SIGTERM))
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = dropped
+    signal.signal(signal.SIGTERM, end)
+
+
 def name_process(name: str) -> None:
     """Show this process under that name in ps, and in top as far as its 15 characters go."""
     from setproctitle import setproctitle, setthreadtitle
@@ -72,7 +101,7 @@ def use_threads(count: int, frameworks: Collection[str]) -> None:
 
         torch.set_num_threads(count)
     if "tensorflow" in frameworks:
-        threading = tensorflow().config.threading
+        in_tensorflow = tensorflow().config.threading
         with contextlib.suppress(RuntimeError):  # it has computed already, with its own threads
-            threading.set_intra_op_parallelism_threads(count)
-            threading.set_inter_op_parallelism_threads(1)
+            in_tensorflow.set_intra_op_parallelism_threads(count)
+            in_tensorflow.set_inter_op_parallelism_threads(1)

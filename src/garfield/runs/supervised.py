@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import threading
 import traceback
 from collections import deque
@@ -20,7 +19,7 @@ from typing import Any, TypeAlias
 
 from garfield.core.blame import told
 from garfield.core.events import Event
-from garfield.runs.process import die_with_parent, keep_heap, name_process
+from garfield.runs.process import die_with_parent, end_on_sigterm, keep_heap, name_process
 
 UNSENT_KEPT = 10_000  # events, while no supervisor is there to hear them
 PROBE, ALIVE = b"", {"event": "alive"}
@@ -118,7 +117,7 @@ def prepare(name: str) -> None:
     """Make this process what every supervised one is, before it runs anything of its own."""
     name_process(name)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides what Ctrl-C means
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    end_on_sigterm()
     keep_heap()
 
 

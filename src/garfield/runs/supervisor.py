@@ -6,91 +6,40 @@
         for name, event in supervisor.events(1.0):    # what they send, and how they end
             ...
 
-Processes are forked from a forkserver that has the slow modules loaded, so ten of them
-start in the time of one. They end with the supervisor, also when it is killed; with
-`outlive_in` they do not, and a later supervisor of the same directory adopts them. What
-they do is their own affair: `supervised` is their side of it.
+Processes end with the supervisor, also when it is killed (`attached`); with `outlive_in` they do
+not, and a later supervisor of the same directory adopts them (`outliving`). What they do is
+their own affair: `supervised` is their side of it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
-import multiprocessing
-import os
 import signal
-import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from multiprocessing import forkserver, resource_tracker, util
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerProcess
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 from garfield.core.errors import ConfigError, NodeFailed
 from garfield.core.events import Event
-from garfield.runs import outliving
+from garfield.runs import attached, outliving
 from garfield.runs.outgoing import Outgoing
-from garfield.runs.scratch import scratch_directory
-from garfield.runs.supervised import ALIVE, PROBE, Target, run_attached
+from garfield.runs.supervised import ALIVE, PROBE, Target
 
 _log = logging.getLogger(__name__)
 STOP_S = 5.0
 _TRY_AGAIN_S = 0.05  # to send to a process that does not read
-_FIRST = "garfield.runs.forkserver_lifeline"  # so that the forkserver ends with the supervisor
-_LAST = "garfield.runs.supervised"
-LONGEST_SCRATCH = 75  # a unix socket's path may have 107 bytes, and multiprocessing adds 32
-_AFTER_ITS_OWN = -200  # multiprocessing removes what it has made with priority -100
-
-_scratch: list[Path] = []
-"""The directory of this process for temporary files, once it has one."""
 
 NamedEvent = tuple[str, Event]
 """An event, and the name of the process that it is of."""
 
 
 @dataclass
-class AttachedProcess:
-    """A process that ends with its supervisor."""
-
-    process: ForkServerProcess
-    connection: Connection
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid or 0
-
-    @property
-    def sentinel(self) -> int:
-        return self.process.sentinel
-
-    @property
-    def exit_code(self) -> int | None:
-        return self.process.exitcode
-
-    def signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            if self.process.is_alive():
-                os.kill(self.pid, number)
-
-    def join(self, timeout_s: float | None = None) -> bool:
-        self.process.join(timeout_s)
-        return not self.process.is_alive()
-
-    def close(self) -> None:
-        self.connection.close()
-
-
-@dataclass
 class _Child:
-    process: AttachedProcess | outliving.OutlivingProcess
-    target: Target | None = None
-    """None if it was adopted."""
-    arguments: tuple[Any, ...] = ()
+    process: attached.AttachedProcess | outliving.OutlivingProcess
     failure: str | None = None
     """Why it ended, in its own words or by its exit code; None while it runs, or went well."""
     exit_code: int | None = None
@@ -127,11 +76,10 @@ class Supervisor:
         self._children: dict[str, _Child] = {}
         self._unheard: list[NamedEvent] = []
         self._directory = outlive_in
-        self._context = multiprocessing.get_context("forkserver")
         if outlive_in is None:
-            self._context.set_forkserver_preload([_FIRST, *preload, _LAST])
+            attached.preload(preload)
         else:
-            self._lock = _lock(outlive_in)
+            self._lock = outliving.lock(outlive_in)
 
     def __enter__(self) -> Supervisor:
         return self
@@ -169,10 +117,10 @@ class Supervisor:
         if self.is_running(name):
             raise ConfigError(f"{name} runs already, as process {self.pids[name]}.")
         if self._directory is None:
-            process: Any = self._fork(name, target, arguments)
+            process: Any = attached.start(target, name, arguments)
         else:
             process = outliving.start(target, name, arguments, self._directory)
-        self._children[name] = _Child(process, target, arguments)
+        self._children[name] = _Child(process)
 
     def adopt(self) -> list[str]:
         """Take over the processes of an earlier supervisor of the same directory.
@@ -191,15 +139,6 @@ class Supervisor:
                 told.append({"event": "failed", "node": name, "error": found.error})
             self._unheard += [(name, event) for event in (*told, _end(name, found.exit_code))]
         return adopted
-
-    def restart(self, name: str) -> None:
-        """Kill a process, if it still runs, and start it again as it was started before."""
-        child = self._children[name]
-        if child.target is None:
-            raise ConfigError(f"{name} was adopted: use start to say what it is to run.")
-        if not child.ended:
-            self._kill(name)
-        self.start(name, child.target, *child.arguments)
 
     def stop(self, names: Iterable[str] | None = None) -> list[NamedEvent]:
         """End these processes, or all: politely, and at once if that takes longer than STOP_S.
@@ -327,26 +266,6 @@ class Supervisor:
             return left_s
         return _TRY_AGAIN_S if left_s is None else min(left_s, _TRY_AGAIN_S)
 
-    def _fork(self, name: str, target: Target, arguments: tuple[Any, ...]) -> AttachedProcess:
-        resource_tracker.ensure_running()  # before: it would let interrupts through again
-        with _interrupts_withheld():  # inherited: Ctrl-C is for the supervisor to act on
-            _keep_temporary_files_together()
-            forkserver.ensure_running()
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(
-            target=run_attached, args=(target, name, theirs, arguments), name=name, daemon=True
-        )
-        try:
-            process.start()
-        except (EOFError, ConnectionError) as problem:
-            raise NodeFailed(
-                f"{name} did not start: the process that starts all others has ended "
-                f"({type(problem).__name__}). Start the run again."
-            ) from None
-        finally:
-            theirs.close()
-        return AttachedProcess(process, ours)
-
     def _receive(self, name: str, child: _Child) -> None:
         try:
             event = json.loads(child.process.connection.recv_bytes())
@@ -383,44 +302,3 @@ def _end(name: str, code: int | None) -> Event:
     else:
         how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
     return {"event": "ended", "node": name, "error": f"{name} {how}.", "exit_code": code}
-
-
-def _lock(directory: Path) -> Any:
-    """Keep a second supervisor away from the same processes."""
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    directory.chmod(0o700)  # whoever can enter it can speak to them
-    file = (directory / "supervisor.lock").open("a")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise ConfigError(
-            f"Another supervisor has the processes of {directory}. End it first."
-        ) from None
-    return file
-
-
-def _keep_temporary_files_together() -> None:
-    """Let multiprocessing make its own in a directory that is swept if this process is killed."""
-    if _scratch:
-        return
-    until_exit = ExitStack()
-    directory = until_exit.enter_context(scratch_directory())
-    util.Finalize(None, until_exit.close, exitpriority=_AFTER_ITS_OWN)
-    _scratch.append(directory)
-    if len(str(directory)) > LONGEST_SCRATCH:
-        return
-    before, tempfile.tempdir = tempfile.tempdir, str(directory)
-    try:
-        util.get_temp_dir()  # makes it, once for this process
-    finally:
-        tempfile.tempdir = before
-
-
-@contextmanager
-def _interrupts_withheld() -> Iterator[None]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

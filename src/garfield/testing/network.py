@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from garfield.core.silence import Reason
 from garfield.testing.promises import expect
 from garfield.transport.contract import (
     Answer,
@@ -29,6 +30,7 @@ NAMES = tuple(f"worker-{i}" for i in range(6))
 GRADIENT = Key("gradient", 7)
 LENGTH = 10
 SOON_S = 8.0  # less than the deadline of a pull, and much for a machine that is busy otherwise
+MOMENT_S = 30.0  # for threads to end and counters to be written, on such a machine
 
 
 class Network:
@@ -157,6 +159,19 @@ def expect_row(row: Payload, expected: Payload) -> None:
 def expect_silent(replies: Replies, *names: str) -> None:
     told = {name: str(why) for name, why in replies.silent.items()}
     expect(set(replies.silent) == set(names), f"Expected {names} to be silent, got {told}.")
+
+
+def expect_reason(replies: Replies, name: str, reason: Reason) -> None:
+    why = replies.silent[name]
+    expect(why.reason is reason, f"{name} is said to be silent for {why.reason}, not {reason}.")
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether it comes true: other threads, and the system, take a moment."""
+    deadline = time.monotonic() + MOMENT_S
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
 
 
 def expect_soon(wait_s: float) -> None:

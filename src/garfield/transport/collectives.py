@@ -114,15 +114,9 @@ class CollectiveTransport:
             self._store, self.address = _listening_store(self._timeout)
 
     def pull(
-        self,
-        peers: Sequence[str],
-        key: Key,
-        *,
-        length: int,
-        until: Until,
-        timeout_s: float,
+        self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float,
         stall_s: float | None = None,
-    ) -> Replies:
+    ) -> Replies:  # fmt: skip
         """The server asks all workers for gradients, a worker the server for its model."""
         kind, whom = ("model", self.members[:1]) if self.rank else ("gradient", self.members[1:])
         if key.kind != kind or tuple(sorted(peers)) != tuple(sorted(whom)):

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ import numpy.typing as npt
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.silence import Silence
 from garfield.core.types import Flags
+
+if TYPE_CHECKING:
+    from typing_extensions import Required, Unpack
 
 Payload: TypeAlias = npt.NDArray[np.floating[Any]]
 """A flat vector as it travels. Whoever gets one must not change it."""
@@ -264,28 +267,31 @@ class Transport(Protocol):
         """Start answering peers. Once."""
 
     def pull(
-        self,
-        peers: Sequence[str],
-        key: Key,
-        *,
-        length: int,
-        until: Until,
-        timeout_s: float,
+        self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float,
         stall_s: float | None = None,
-    ) -> Replies:
+    ) -> Replies:  # fmt: skip
         """Ask all peers at once for `key`, a vector of `length` numbers.
 
         Returns as soon as `until` is satisfied by those who validly answered, when everybody has
         answered or failed for good, or after `timeout_s`. A peer that is not there yet is tried
         again until then, and so is one that has begun to send and made a pause of `stall_s` (half
-        of `timeout_s`, if not said). A request that is still under way at the end goes on, for as
-        long as `timeout_s`: what comes of it is too late to count, but its sender is in `late` of
-        the next replies, and it counts for the next pull of its kind if that is for the same key.
-        Asking oneself goes the same way.
+        of `timeout_s`, if not said; longer every time). A request that is still under way at the
+        end goes on, for as long as `timeout_s`: what comes of it is too late to count, but its
+        sender is in `late` of the next replies, and it counts for the next pull of its kind if that
+        is for the same key. Asking oneself goes the same way.
         """
 
     def close(self) -> None:
         """Stop serving and free everything: threads, ports, files."""
+
+
+class PullArguments(TypedDict, total=False):
+    """What a pull is given by name, for wrappers that pass it on: see `Transport.pull`."""
+
+    length: Required[int]
+    until: Required[Until]
+    timeout_s: Required[float]
+    stall_s: float | None
 
 
 class WrappedTransport:
@@ -316,19 +322,8 @@ class WrappedTransport:
     def serve(self, answerer: Answerer) -> None:
         self.inner.serve(answerer)
 
-    def pull(
-        self,
-        peers: Sequence[str],
-        key: Key,
-        *,
-        length: int,
-        until: Until,
-        timeout_s: float,
-        stall_s: float | None = None,
-    ) -> Replies:
-        return self.inner.pull(
-            peers, key, length=length, until=until, timeout_s=timeout_s, stall_s=stall_s
-        )
+    def pull(self, peers: Sequence[str], key: Key, **how: Unpack[PullArguments]) -> Replies:
+        return self.inner.pull(peers, key, **how)
 
     def close(self) -> None:
         self.inner.close()

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from garfield.core.silence import Reason, Silence
 from garfield.transport.collector import ReplyCollector, Together
@@ -32,12 +32,16 @@ from garfield.transport.contract import (
     Answer,
     Answerer,
     Key,
+    PullArguments,
     Ready,
     Replies,
     Transport,
     Until,
     WrappedTransport,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 ANYBODY = "*"
 _NOBODY = "(nobody)"  # asked in place of those who cannot be reached: a pull then lasts its time
@@ -112,26 +116,13 @@ class FaultyTransport(WrappedTransport):
     def serve(self, answerer: Answerer) -> None:
         self.inner.serve(_CutAnswers(answerer, self.name, self._faults))
 
-    def pull(
-        self,
-        peers: Sequence[str],
-        key: Key,
-        *,
-        length: int,
-        until: Until,
-        timeout_s: float,
-        stall_s: float | None = None,
-    ) -> Replies:
+    def pull(self, peers: Sequence[str], key: Key, **how: Unpack[PullArguments]) -> Replies:
         if not key.is_newest:
             self._faults.reached(key.step)
         struck = partial(self._faults.between, self.name)
         if not any(_stops(struck(peer)) for peer in peers):
-            return self.inner.pull(
-                peers, key, length=length, until=until, timeout_s=timeout_s, stall_s=stall_s
-            )
-        pause_s = timeout_s / 2 if stall_s is None else stall_s
-        pull = _FaultyPull(self.inner, key, length, until, timeout_s, pause_s)
-        return pull.run(sorted(set(peers)), struck)
+            return super().pull(peers, key, **how)
+        return _FaultyPull(self.inner, key, **how).run(sorted(set(peers)), struck)
 
 
 def _stops(fault: LinkFault | None) -> bool:
@@ -152,7 +143,7 @@ class _FaultyPull:
     length: int
     until: Until
     timeout_s: float
-    stall_s: float
+    stall_s: float | None = None
 
     def run(self, peers: Sequence[str], struck: Callable[[str], LinkFault | None]) -> Replies:
         collector = ReplyCollector(peers, self.key, self.length, self.until)
@@ -162,7 +153,7 @@ class _FaultyPull:
         while begin < self.timeout_s and not collector.done:
             starts = {peer: self._asked_at(struck(peer)) for peer in collector.open}
             reached = [start for start in starts.values() if start > begin]
-            end = min([*reached, begin + self.stall_s, self.timeout_s])
+            end = min([*reached, begin + self._pause_s, self.timeout_s])
             asked = [peer for peer, start in starts.items() if start <= begin]
             replies = self._ask(asked, collector, end - begin)
             collector.absorb(_copied(replies))
@@ -183,8 +174,12 @@ class _FaultyPull:
         return self.transport.pull(
             [*asked, _NOBODY] if waits else asked, self.key, length=self.length,
             until=lambda heard: self.until(Together(collector, heard)), timeout_s=timeout_s,
-            stall_s=self.stall_s,
+            stall_s=self._pause_s,
         )  # fmt: skip
+
+    @property
+    def _pause_s(self) -> float:
+        return self.timeout_s / 2 if self.stall_s is None else self.stall_s
 
     def _asked_at(self, fault: LinkFault | None) -> float:
         """When the peer behind that fault is reached; at the deadline if never."""

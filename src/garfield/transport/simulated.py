@@ -223,15 +223,9 @@ class SimulatedTransport:
         self.simulation._published(self.name)
 
     def pull(
-        self,
-        peers: Sequence[str],
-        key: Key,
-        *,
-        length: int,
-        until: Until,
-        timeout_s: float,
+        self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float,
         stall_s: float | None = None,
-    ) -> Replies:
+    ) -> Replies:  # fmt: skip
         pull = _SimulatedPull(self, key, self.simulation.now_s + timeout_s)
         pull.on_its_way = self._still_coming(peers, key)
         late = self._late()

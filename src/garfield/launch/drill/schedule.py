@@ -7,12 +7,10 @@ node is struck at a time: what a run bears at once is its own f, and that is for
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from random import Random
-from typing import Any
 
 from garfield.core.errors import ConfigError, UnknownName
 
@@ -108,17 +106,6 @@ class Schedule:
     stage: StageKind
     seed: int
     faults: tuple[Fault, ...]
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), default=lambda kind: kind.value)
-
-    @classmethod
-    def from_json(cls, text: str) -> Schedule:
-        content: dict[str, Any] = json.loads(text)
-        faults = tuple(
-            Fault(**{**each, "kind": FaultKind(each["kind"])}) for each in content["faults"]
-        )
-        return cls(StageKind(content["stage"]), content["seed"], faults)
 
 
 def kinds_of(stage: StageKind) -> tuple[FaultKind, ...]:

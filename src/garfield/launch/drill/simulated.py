@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from garfield.apps.settings import Settings
 from garfield.core.errors import ConfigError, GarfieldError
@@ -26,9 +27,12 @@ from garfield.launch.simulate import SimulatedRun
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
 from garfield.runs.process import use_threads
-from garfield.transport.contract import Key, Replies, Transport, Until, WrappedTransport
+from garfield.transport.contract import Key, PullArguments, Replies, Transport, WrappedTransport
 from garfield.transport.faults import ANYBODY, Faults, LinkFault
 from garfield.transport.simulated import Simulation
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 PATIENCE_S = 300.0
 """Of the virtual clock: how long all nodes may take to go on."""
@@ -326,19 +330,8 @@ class _Freezable(WrappedTransport):
         super().__init__(inner)
         self._thawed = thawed
 
-    def pull(
-        self,
-        peers: Sequence[str],
-        key: Key,
-        *,
-        length: int,
-        until: Until,
-        timeout_s: float,
-        stall_s: float | None = None,
-    ) -> Replies:
+    def pull(self, peers: Sequence[str], key: Key, **how: Unpack[PullArguments]) -> Replies:
         self._thawed()
-        replies = self.inner.pull(
-            peers, key, length=length, until=until, timeout_s=timeout_s, stall_s=stall_s
-        )
+        replies = super().pull(peers, key, **how)
         self._thawed()
         return replies

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,15 +20,18 @@ from garfield.transport.contract import (
     Holes,
     Key,
     Payload,
+    PullArguments,
     Replies,
     Transport,
-    Until,
     WrappedTransport,
 )
 from garfield.transport.datagrams.filling import Filler
 from garfield.transport.datagrams.links import LossyLinks, Repeats
 from garfield.transport.datagrams.packets import HOST_BLOCK, blocks_of, most_at_once, nothing_came
 from garfield.transport.datagrams.windows import missing_after
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _TRIES = 10
 """How often a row is asked for of which nothing comes."""
@@ -43,31 +46,21 @@ class LossyTransport(WrappedTransport):
         self._filler = Filler(inner.name, links)
         self._repeats = Repeats()
 
-    def pull(
-        self,
-        peers: Sequence[str],
-        key: Key,
-        *,
-        length: int,
-        until: Until,
-        timeout_s: float,
-        stall_s: float | None = None,
-    ) -> Replies:
-        pull = partial(super().pull, timeout_s=timeout_s, stall_s=stall_s)
-        replies = pull(peers, key, length=length, until=until)
+    def pull(self, peers: Sequence[str], key: Key, **how: Unpack[PullArguments]) -> Replies:
+        length, until = how["length"], how["until"]
+        replies = super().pull(peers, key, **how)
         if key.is_newest:
             return replies  # they are not sent by datagrams
         collector, late = ReplyCollector(peers, key, length, until), replies.late
+        how["until"] = lambda heard: until(Together(collector, heard))
         why: dict[str, Silence] = {}
         for _ in range(_TRIES):
             lost = self._taken(replies, collector, key, length)
             why = {**why, **replies.silent, **lost}
             if not lost or collector.enough:
                 break
-            replies = pull(
-                [*lost], key, length=length, until=lambda heard: until(Together(collector, heard))
-            )
-        return collector.replies(timeout_s, why, late=late)
+            replies = super().pull([*lost], key, **how)
+        return collector.replies(how["timeout_s"], why, late=late)
 
     def _taken(
         self, replies: Replies, collector: ReplyCollector, key: Key, length: int

@@ -85,7 +85,8 @@ class Attempt:
     timeout_s: float
     """How long that is, from its beginning."""
     stall_s: float
-    """How long a peer that has begun to send may take over one chunk."""
+    """How long a peer that has begun to send may take over one chunk; longer every time that it
+    took too long."""
     buffers: Buffers
     address: str = ""
     """Where the peer listens."""

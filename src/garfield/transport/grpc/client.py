@@ -2,10 +2,12 @@
 
 What cannot be helped by asking again (a malformed answer, a refusal) ends the
 attempt with a reason; a connection that fails or breaks is tried anew, and so is a
-peer that has paused for too long. What is late goes on without the pull that began
-it: an honest peer that is only a little late is never cut off again and again, and
+peer that has paused for too long, with twice as much patience: on a machine or a link that
+is slow for everybody, it would pause as long again. What is late goes on without the pull that
+began it: an honest peer that is only a little late is never cut off again and again, and
 that it has answered is noted. Until then it is asked for nothing else of that kind, unless
-the asker has gone back to an earlier step. What has come is kept until that kind is pulled
+that is of an earlier step: the asker has gone back, or looked for something newer in vain, and
+the peer may have the one and not the other yet. What has come is kept until that kind is pulled
 again: it counts if the same is asked for, and nobody has to send it twice.
 """
 
@@ -18,7 +20,7 @@ from typing import Any, TypeAlias
 
 from garfield.core.silence import Reason, Silence, no_answer
 from garfield.transport.collector import ReplyCollector
-from garfield.transport.contract import Gone
+from garfield.transport.contract import Gone, Key
 from garfield.transport.grpc import wire
 from garfield.transport.grpc.carriers import Attempt, Carrier, Received
 from garfield.transport.grpc.options import CLIENT, MAX_CALL_S, METHOD, NAME_KEY, aio, grpc
@@ -50,6 +52,10 @@ _FROM_GRPC = {  # by what gRPC says, in lower case: its status codes do not tell
     "wrong_version_number": _NO_TLS,
     "larger than max": _TOO_LONG,
 }
+_WORTH_ASKING_AGAIN = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.ABORTED,  # another call of ours was taken for a newer one
+}
 
 
 # -- all peers --------------------------------------------------------------------------------
@@ -80,9 +86,19 @@ class _Request:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def is_given_up(self, by: wire.Request) -> bool:
-        """Whether it is for a later step than is asked for now: the asker has gone back."""
+        """Whether nobody waits for it, and it is for a later step than is asked for now.
+
+        The newest vector, if it has begun to come, is let in: it will not take long.
+        """
         key = self.attempt.request.key
-        return self.pull is None and not key.is_newest and by.key.step < key.step
+        if self.pull is not None or (key.is_newest and self.attempt.progress is not None):
+            return False
+        return _least_step(by.key) < _least_step(key)
+
+
+def _least_step(key: Key) -> int:
+    """The earliest step whose vector answers a request for `key`."""
+    return key.round if key.is_newest else key.step
 
 
 class Asking:
@@ -217,7 +233,7 @@ def note_failure(attempt: Attempt, problem: Any) -> None:
     if attempt.progress is not None:
         silence = replace(silence, detail=f"{silence}, {attempt.progress}")
     attempt.failure, attempt.progress = silence, None
-    if code != grpc.StatusCode.UNAVAILABLE:
+    if code not in _WORTH_ASKING_AGAIN:
         raise wire.WireError(silence)
 
 
@@ -258,6 +274,7 @@ class GrpcClient:
                     if not problem.silence.reason.may_pass:
                         raise
                     attempt.failure, attempt.progress = problem.silence, None
+                    attempt.stall_s *= 2
             if not attempt.left_s():
                 raise wire.WireError(attempt.so_far() or no_answer(attempt.timeout_s))
             await asyncio.sleep(pause_s)

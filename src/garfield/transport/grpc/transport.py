@@ -125,15 +125,9 @@ class GrpcTransport:
         self._address = self._loop.run(self._serve(answerer))
 
     def pull(
-        self,
-        peers: Sequence[str],
-        key: Key,
-        *,
-        length: int,
-        until: Until,
-        timeout_s: float,
+        self, peers: Sequence[str], key: Key, *, length: int, until: Until, timeout_s: float,
         stall_s: float | None = None,
-    ) -> Replies:
+    ) -> Replies:  # fmt: skip
         """Ask all peers at once for `key`; see the contract."""
         request = wire.Request(key, length)
         request.encode()  # a mistake shows here, not as silence

@@ -1,4 +1,7 @@
-"""What the models are made of, and the weights they start from.
+"""Models of `garfield.models` once more, in Keras: the same numbers, the same gradients.
+
+They take the same arrays as their twins, (batch, channels, height, width), and put the
+channels last themselves, as TensorFlow computes. What each is made of is told at its twin.
 
 TensorFlow's own "same" padding of a pool with stride 2 adds its row at the end only,
 PyTorch's adds one on either side: here, padding is a number. Dense layers, which hold
@@ -98,3 +101,37 @@ def started(layers: list[Any], seed: int | None) -> Any:
         deviation = np.sqrt(2 / inputs) * (0.1 if layer is model.layers[-1] else 1)
         weight.assign((deviation * rng.standard_normal(weight.shape)).astype(np.float32))
     return model
+
+
+# -- the models ---------------------------------------------------------------------------------
+
+
+def digits_mlp(classes: int, channels: int, seed: int | None) -> Any:
+    return started(
+        [*images(channels, 8, 8), *flattened(), Linear(64), Linear(classes, rectified=False)], seed
+    )
+
+
+def mnist_cnn(classes: int, channels: int, seed: int | None) -> Any:
+    return started(
+        [
+            *images(channels, 28, 28),
+            convolution(25, 3, padding=1), MaxPool(2, 2),  # (14, 14, 25)
+            convolution(25, 5, padding=0), MaxPool(2, 2),  # (5, 5, 25)
+            *flattened(), Linear(100), Linear(classes, rectified=False),
+        ],
+        seed,
+    )  # fmt: skip
+
+
+def cifarnet(classes: int, channels: int, seed: int | None) -> Any:
+    return started(
+        [
+            *images(channels, 32, 32),
+            convolution(64, 5, padding=2), MaxPool(3, 2, padding=1),
+            convolution(64, 5, padding=2), MaxPool(3, 2, padding=1),
+            *flattened(),  # (4096,), from (8, 8, 64)
+            Linear(384), Linear(192), Linear(classes, rectified=False),
+        ],
+        seed,
+    )  # fmt: skip
