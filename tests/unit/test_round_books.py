@@ -17,6 +17,7 @@ from garfield.nodes.node import Node, Unheard, Waits
 from garfield.nodes.patience import Patience
 from garfield.nodes.quorum import Progress, Quorum, left_s
 from garfield.nodes.round import Round
+from garfield.nodes.standing import STANDING
 from garfield.transport.contract import Key, Replies
 from garfield.transport.simulated import Simulation
 
@@ -410,12 +411,32 @@ def test_a_worker_serves_until_its_servers_are_silent():
     assert worker.step == 1
 
 
+def test_who_hears_nobody_looks_back_after_a_time_out_and_every_half_of_one_from_then_on():
+    simulation, looks = Simulation(), []
+    models(simulation, {"server-3": 9})
+    worker = a_worker(simulation, servers=["server-3"])
+    worker.step = 10  # its server stands at 9, as it should
+    pull = worker.transport.pull
+
+    def noted(peers, key, **named):
+        if key.kind == STANDING.name:
+            looks.append(simulation.now_s)
+        return pull(peers, key, **named)
+
+    worker.transport.pull = noted
+    with pytest.raises(QuorumError, match="got 0 of 1 models for step 10"):
+        done(simulation, worker.fetch_model)
+    assert looks[:4] == pytest.approx([1.0, 1.5, 2.0, 2.5], abs=0.02)
+    assert worker.went_back == []
+
+
 def test_silence_at_the_end_of_a_run_is_no_failure():
     simulation = Simulation()
     models(simulation, {"server-3": 0})
     worker = a_worker(simulation, servers=["server-3"])
     done(simulation, lambda: worker.serve(lambda: simulation.now_s > 4.0))
-    assert (worker.step, simulation.now_s) == (1, 7.5)  # half as long again as its servers wait
+    assert worker.step == 1
+    assert simulation.now_s == pytest.approx(7.5, abs=0.01)  # half as long again as its server
 
 
 @pytest.mark.parametrize(("q", "rows"), [(4, 4), (3, 3)])
