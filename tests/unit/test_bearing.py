@@ -115,6 +115,7 @@ GUANYU = {"app": "guanyu", "servers": 8, "f_workers": 1, "f_servers": 1}
         ({"app": "guanyu", "workers": 5, "servers": 6, "byzantine_workers": 1}, "n >= 6 workers"),
         ({"app": "guanyu", "workers": 6, "servers": 5, "byzantine_servers": 1}, "n >= 6 servers"),
         ({"app": "guanyu", "workers": 6, "servers": 6, "gar": "median"}, "guanyu joins gradients"),
+        ({**GUANYU, "asynchronous": False}, "guanyu is asynchronous"),
         ({**GUANYU, "gradient_quorum": 4}, r"gradient_quorum must be within 5\.\.6 .* got 4"),
         ({**GUANYU, "gradient_quorum": 7}, r"gradient_quorum must be within 5\.\.6 .* got 7"),
         ({**GUANYU, "model_quorum": 4}, r"model_quorum must be within 5\.\.7 .* got 4"),
