@@ -7,6 +7,7 @@ READY := .venv/.ready
 RUN ?=
 IN ?= src/garfield/filters
 SAMPLE ?= 0
+JOBS ?= 2
 
 .PHONY: demo demo-split test test-quick test-heavy adversary fuzz soak check format bench mutants clean help
 
@@ -82,7 +83,7 @@ bench: $(READY)
 
 # IN and not PATH: make would hand that on as the shell's own
 mutants: $(READY)
-	$(BIN)/python -m tools.mutants $(IN) --sample $(SAMPLE)
+	$(BIN)/python -m tools.mutants $(IN) --sample $(SAMPLE) --seed $(SEED) --jobs $(JOBS)
 
 clean:
 	rm -rf .venv .venv-byzfl build results .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants

@@ -96,6 +96,7 @@ def test_with_the_fewest_nodes_it_learns(name):
     assert losses
     assert all(map(math.isfinite, losses))
     assert {server.step for server in servers.values()} == {TINY.steps}
+    assert min(event["aggregation_s"] for event in events if "aggregation_s" in event) > 0
 
 
 @every_application

@@ -168,7 +168,7 @@ def test_numbers_that_cannot_be_decoded_are_refused(name, n, f, r, text):
 
 @every_code
 def test_numbers_that_make_no_sense_are_refused(name):
-    for n, f, r in [(0, 0, 0), (5, -1, 0), (5, 1, -3)]:
+    for n, f, r in [(0, 0, 0), (5, -1, 0), (5, 1, -3), (5, 1, -1)]:
         with pytest.raises(ConfigError, match="needs n >= 1"):
             make_code(name, n, f, r)
     with pytest.raises(UnknownName, match="Did you mean cyclic"):

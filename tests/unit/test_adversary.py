@@ -243,3 +243,20 @@ def test_only_what_servers_say_is_made_up_from_gradients_and_only_where_there_we
     assert likely_rows(known, Key("model", 0), honest) is None  # before the first gradients
     alone = replace(known, gradients=lambda key, length: {"worker-0": ONE}, notes=Notes())
     assert likely_rows(alone, Key("model", 5), honest) is None
+
+
+def test_what_servers_might_have_said_comes_from_the_gradients_that_they_went_along():
+    looked = []
+
+    def gradients(key, length):
+        looked.append(key)
+        return {"worker-0": key.step * ONE, "worker-1": 3 * key.step * ONE}
+
+    plan = Plan(n=4, f=1, rate=lambda step: 0.1 * step, gradients=gradients)
+    honest = np.stack([ONE, ONE])
+    for _ in range(2):  # the second time from the notes
+        likely = likely_rows(plan, Key("aggregate", 1), honest)
+        np.testing.assert_allclose(likely, np.stack([0 * ONE, 2 * ONE]))
+    likely = likely_rows(plan, Key("proposal", 5), honest)  # after step 4, at a rate of 0.4
+    np.testing.assert_allclose(likely, np.stack([2.6 * ONE, -0.6 * ONE]), rtol=1e-6)
+    assert looked == [Key("gradient", 1), Key("gradient", 4)]

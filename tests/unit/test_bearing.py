@@ -96,6 +96,7 @@ def test_peers_are_told_once():
 # -- what a run refuses ---------------------------------------------------------------------------
 
 TINY = Settings.of(model="digits_mlp", data="digits", workers=7)
+GUANYU = {"app": "guanyu", "servers": 8, "f_workers": 1, "f_servers": 1}
 
 
 @pytest.mark.parametrize(
@@ -114,6 +115,14 @@ TINY = Settings.of(model="digits_mlp", data="digits", workers=7)
         ({"app": "guanyu", "workers": 5, "servers": 6, "byzantine_workers": 1}, "n >= 6 workers"),
         ({"app": "guanyu", "workers": 6, "servers": 5, "byzantine_servers": 1}, "n >= 6 servers"),
         ({"app": "guanyu", "workers": 6, "servers": 6, "gar": "median"}, "guanyu joins gradients"),
+        ({**GUANYU, "asynchronous": False}, "guanyu is asynchronous"),
+        ({**GUANYU, "gradient_quorum": 4}, r"gradient_quorum must be within 5\.\.6 .* got 4"),
+        ({**GUANYU, "gradient_quorum": 7}, r"gradient_quorum must be within 5\.\.6 .* got 7"),
+        ({**GUANYU, "model_quorum": 4}, r"model_quorum must be within 5\.\.7 .* got 4"),
+        ({**GUANYU, "model_quorum": 8}, r"model_quorum must be within 5\.\.7 .* got 8"),
+        ({"app": "decentralized", "contractions": -1}, "contractions must be at least 0, got -1"),
+        ({"app": "decentralized", "framework": "torch,tensorflow"}, "start from the same weights"),
+        ({"app": "draco", "framework": "torch,tensorflow"}, "bit for bit.* Choose one framework"),
     ],
 )
 def test_what_cannot_work_is_refused(changes, message):
@@ -127,6 +136,7 @@ def test_what_cannot_work_is_refused(changes, message):
         {"steps": 1, "batch": 1, "evaluate_every": 0, "byzantine_workers": 2},
         {"app": "liubei", "servers": 4, "byzantine_servers": 1},
         {"app": "guanyu", "workers": 6, "servers": 6, "byzantine_workers": 1},
+        {**GUANYU, "gradient_quorum": 5, "model_quorum": 5},
         {"app": "crash-tolerant", "servers": 2, "f_servers": 1},
     ],
 )
@@ -194,3 +204,15 @@ def test_two_frameworks_are_refused_where_all_must_compute_alike():
 def test_vanilla_is_held_to_what_all_with_one_server_are():
     with pytest.raises(ConfigError, match="vanilla has one server, got 2"):
         Settings.of(app="vanilla", servers=2).check()
+
+
+def test_servers_are_doubted_as_far_as_they_may_lie_and_are_not_known_to():
+    def doubted(**changes):
+        settings = TINY.updated(servers=7, **changes)
+        return settings.application.doubted(settings)
+
+    assert doubted(app="msmw", f_servers=2) == 2
+    assert doubted(app="msmw", byzantine_servers=1, server_attack="reverse", f_servers=2) == 1
+    assert doubted(app="msmw", byzantine_servers=2, server_attack="reverse", f_servers=1) == 0
+    assert doubted(app="crash-tolerant", f_servers=2) == 0  # they crash, and do not lie
+    assert doubted(app="msmw", exclude="server-6", byzantine_servers=1, f_servers=1) == 1

@@ -162,6 +162,20 @@ def test_an_odd_number_of_late_workers_beside_f_liars(n, f, r, silent, undone):
             assert set(decoded.liars) == set(liars[:count])
 
 
+@pytest.mark.parametrize("silent", [{3}, {3, 4}, {0, 11}])
+def test_lies_quieter_than_the_truth_are_found_beside_late_workers(silent):
+    """Leaving out the loudest, which is tried last, would find none of these liars."""
+    code = CyclicCode(21, 2, 7)
+    honest = encoded(code, gradients(21))
+    for liars in ({8, 15}, {5, 6}, {1, 20}):
+        rows = [None if j in silent else row for j, row in enumerate(honest)]
+        for j in liars:
+            rows[j] = 1e-3 * honest[j]
+        decoded = decode(code, rows)
+        np.testing.assert_allclose(decoded.mean, decode(code, honest).mean, atol=1e-10)
+        assert set(decoded.liars) == liars
+
+
 def test_too_many_late_workers_are_refused_even_if_all_others_fit():
     """f liars among the rows left could have made them fit."""
     code = CyclicCode(7, 2)
@@ -226,6 +240,16 @@ def test_who_has_proved_to_be_faulty_leaves_fewer_to_lie(name):
         code.decode(rows, secret=np.random.default_rng(7), proven=1)
     with pytest.raises(InputError, match="proven=3 workers are faulty, and fewer are silent"):
         code.decode(rows, secret=np.random.default_rng(7), proven=3)
+
+
+@pytest.mark.parametrize("name", sorted(CODES))
+def test_where_more_have_proved_to_be_faulty_than_f_the_last_row_is_believed(name):
+    code, G = make_code(name, 3, 1, 3), gradients(3)
+    rows = [None, encoded(code, G)[1], None]
+    with pytest.raises(DecodingError):
+        decode(code, rows)  # two are late, and the third may lie
+    decoded = code.decode(rows, secret=np.random.default_rng(7), proven=2)
+    np.testing.assert_allclose(decoded.mean, G.mean(axis=0, dtype=np.float64), atol=2e-7)
 
 
 def test_liars_are_looked_for_in_one_projection_then_in_four_and_in_sixteen(monkeypatch):

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from garfield.coding import CyclicCode, RepetitionCode
-from garfield.coding.cyclic import fourier, weights
+from garfield.coding import Code, CyclicCode, RepetitionCode
+from garfield.coding.cyclic import fourier, project, weights
 from garfield.core.errors import BoundError, DecodingError
+from garfield.kernels.parallel import PART
 
 
 def secret():
@@ -20,6 +21,17 @@ def gradients(n, d=20, seed=0):
 
 def encoded(code, of):
     return [code.encode(j, (of[k] for k in code.computed_by(j))) for j in range(code.n)]
+
+
+# -- any code -------------------------------------------------------------------------------------
+
+
+def test_a_code_of_ones_own_computes_every_gradient_2f_plus_1_times_unless_said():
+    class Own(Code):
+        name = "own"
+        computed_by = encode = _decode = lambda self, *given: None
+
+    assert (Own(7, 2).r, Own(7, 2, 6).r) == (5, 6)
 
 
 # -- repetition -----------------------------------------------------------------------------------
@@ -214,7 +226,26 @@ def test_the_same_rows_decode_to_the_same_bits_whatever_the_secret():
     assert len(found) == 1
 
 
+def test_a_lie_beyond_the_first_part_of_a_long_row_is_seen():
+    code, G = CyclicCode(3, 1), gradients(3, d=PART + 3)
+    rows = encoded(code, G)
+    assert project(rows, secret()).shape == (3, 1)  # of all parts together
+    for place in (-1, PART + 2):  # the last number of the imaginary parts, and of the real ones
+        lying = list(rows)
+        lying[1] = rows[1].copy()
+        lying[1][place] += 1.0
+        decoded = code.decode(lying, secret=secret())
+        assert set(decoded.liars) == {1}
+        np.testing.assert_allclose(decoded.mean, G.mean(axis=0, dtype=np.float64), atol=1e-12)
+
+
 def test_more_workers_than_float64_can_tell_apart_are_refused():
     with pytest.raises(BoundError, match="n=100, f=20 and r=41 needs more digits than float64"):
         CyclicCode(100, 20)
     CyclicCode(100, 5)
+
+
+def test_digits_are_counted_for_f_that_lie_f_that_are_blamed_and_f_that_are_late():
+    CyclicCode(54, 8, 33)
+    with pytest.raises(BoundError, match="what rounding hides may grow 1e"):
+        CyclicCode(54, 11, 34)

@@ -6,7 +6,7 @@ import pytest
 from garfield import ConfigError, Plan
 from garfield.apps.settings import Settings
 from garfield.core.errors import UnknownName
-from garfield.nodes.byzantine import LyingOutbox, Timing, parse_plan
+from garfield.nodes.byzantine import LyingOutbox, Timing, parse_plan, said
 from garfield.nodes.plan import BEHAVIOURS, drawn
 from garfield.nodes.timing import TERMS, Speech, Withheld
 from garfield.transport.contract import NEWEST, Gone, Key, NotYet, Ready
@@ -83,6 +83,7 @@ def test_whatever_it_does_to_others_a_liar_tells_itself_the_truth():
         ("reverse, late(s=0.2)", 0.2),
         ("reverse, last", 1.8),
         ("reverse, last(share=0.5)", 1.0),
+        ("reverse, last(share=1)", 2.0),
         ("last(share=0.5)", 1.0),
         ("equivocate, last", 1.8),
         ("drip, late(s=1)", 1.0),
@@ -98,7 +99,7 @@ def test_how_long_an_answer_is_kept_back(text, after_s):
 
 def test_the_newest_model_is_lied_about_as_any_other_and_claims_run_ahead():
     asked = Key("model", NEWEST, 3)  # of step 3 at least
-    for text, step in (("reverse(factor=-1)", 6), ("reverse(factor=-1), ahead(by=3)", 9)):
+    for text, step in (("reverse(factor=-1)", 6), ("reverse(factor=-1), ahead(by=1)", 7)):
         outbox = outbox_of(text)
         outbox.publish(Key("model", 6), ONE)
         answer = outbox.answer("a", asked)
@@ -261,6 +262,28 @@ def test_timing_is_a_function_that_the_search_can_call_alone():
         Speech.TRUTH,
     ]
     assert timing.askers == {"a", "b"}
+
+
+def test_one_that_claims_to_be_ahead_counts_from_the_step_that_it_has_reached():
+    plan = parse_plan("reverse, ahead(by=5)")
+    assert said(plan, "a", GRADIENT, NotYet(), None) == Gone(5)
+    assert said(plan, "a", GRADIENT, NotYet(), None, now=7) == Gone(12)
+
+
+@pytest.mark.parametrize(
+    ("text", "unheard"),
+    [
+        ("fall-of-empires", True),
+        ("fall-of-empires, last, withhold(from=a)", True),
+        ("fall-of-empires, only(to=a)", False),
+        ("fall-of-empires, phase(kind=model)", False),
+        ("fall-of-empires, redrawn", False),
+        ("equivocate(attack=fall-of-empires)", False),
+        ("reverse", False),
+    ],
+)
+def test_a_liars_own_vector_may_be_left_out_only_where_nobody_is_told_of_it(text, unheard):
+    assert parse_plan(text).unheard is unheard
 
 
 # -- settings -------------------------------------------------------------------------------------

@@ -124,6 +124,15 @@ def test_tests_that_call_the_function_are_run_the_most_specific_first():
     assert KNOWN.noticing(of("def unknown():\n    return a < b")) == {}
 
 
+def test_a_survivor_is_held_to_tests_by_what_they_say_and_not_by_name_alone():
+    about = {"seconds": 0.1, "functions": []}
+    files = ("one", "one", "other")
+    known = [KnownTests({"t.py::a": {**about, "hash": file}, "t.py::b": about}) for file in files]
+    told = [each.fingerprint(["t.py::b", "t.py::a"]) for each in known]
+    assert told[0] == told[1] == known[0].fingerprint(["t.py::a", "t.py::b"])
+    assert told[1] != told[2]
+
+
 def test_code_outside_of_functions_is_run_by_whoever_uses_its_file_or_its_folder():
     assert set(KNOWN.noticing(of("x = 1"))) == {"t.py::narrow", "t.py::wide", "t.py::slow"}
     assert set(KNOWN.noticing(of("x = 1", path="a/constants.py"))) == set(KNOWN.tests)

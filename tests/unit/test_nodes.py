@@ -7,7 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-from garfield import GARS, ConfigError, Deadlock, Plan, QuorumError, Server, Worker
+from garfield import (
+    GARS,
+    ByzantineServer,
+    ByzantineWorker,
+    ConfigError,
+    Deadlock,
+    Plan,
+    QuorumError,
+    Server,
+    Worker,
+)
 from garfield.adapters.adapt import adapt
 from garfield.adapters.torch_adapter import TorchAdapter
 from garfield.apps import Run
@@ -23,7 +33,7 @@ from garfield.nodes.outbox import Outbox
 from garfield.nodes.quorum import Quorum
 from garfield.nodes.server import ServerArguments
 from garfield.nodes.worker import WorkerArguments
-from garfield.transport.contract import Gone, Key, NotYet, Ready
+from garfield.transport.contract import Gone, Key, NotYet, Ready, Refused
 from garfield.transport.simulated import Simulation
 
 ONE = np.ones(4, np.float32)
@@ -383,6 +393,26 @@ def test_special_nodes_can_be_given_whatever_their_kind_takes_by_name(node, argu
     assert set(arguments.__annotations__) == named
 
 
+def test_a_byzantine_node_computes_as_the_honest_one_does_and_says_something_else():
+    simulation = Simulation()
+    plan = parse_plan("reverse(factor=-1)", Plan(n=4, f=1))
+    worker = ByzantineWorker(
+        linear(), [(torch.ones(4, 3), torch.tensor([0, 1, 0, 0]))], plan=plan,
+        transport=simulation.transport("worker-0"), servers=["server-0"],
+    )  # fmt: skip
+    server = ByzantineServer(
+        linear(), transport=simulation.transport("server-0"), workers=["worker-0"], plan=plan
+    )
+    worker.compute(0, server.read_model())
+    server._publish_model()
+    for node, asker, kind in ((worker, "server-0", "gradient"), (server, "worker-0", "model")):
+        key = Key(kind, 0)
+        own = node.outbox.own(key)
+        assert own.any()
+        np.testing.assert_array_equal(node.outbox.answer(asker, key).payload, -own)
+        assert isinstance(node.outbox.answer("stranger", key), Refused)
+
+
 def test_every_kind_of_worker_has_the_same_loop():
     special = [PrimaryWorker, DracoWorker, ScatteredWorker]
     fixed = ("serve", "follow", "compute", "_publish_gradient")
@@ -422,3 +452,5 @@ def test_who_gives_up_says_whom_the_silent_say_to_wait_for():
     simulation.spawn(lambda: worker.serve(lambda: bool(told)))
     simulation.run(until=lambda: bool(told))
     assert "worker-0: no answer in 5 s (says it waits for server-1)" in told[0]
+    assert 5.0 <= simulation.now_s <= 5.5  # a tenth more, at the most, to ask
+    assert worker.outbox.asked == {"server-0": 0}  # whom it waits for is asked of no step

@@ -196,3 +196,18 @@ def test_of_what_was_left_out_long_ago_nothing_is_remembered():
         outbox.leave_out(Key("proposal", step))
     assert len(outbox._left_out) <= 3
     assert outbox.answer("server-1", Key("proposal", 7)) == Gone(99)
+
+
+def test_who_goes_back_forgets_what_will_be_done_again_and_wakes_whoever_waits() -> None:
+    outbox, woken = Outbox(), []
+    for step in (5, 6):
+        outbox.publish(Key("gradient", step), np.ones(2, np.float32))
+    outbox.leave_out(Key("proposal", 6))
+    outbox.answer("server-0", Key("gradient", 6))
+    outbox.watch(lambda: woken.append(True))
+    outbox.go_back(6)
+    assert woken
+    assert (outbox.step, outbox.asked) == (6, {})
+    assert isinstance(outbox.answer("server-0", Key("gradient", 5)), Ready)
+    for kind in ("gradient", "proposal"):
+        assert isinstance(outbox.answer("server-0", Key(kind, 6)), NotYet)

@@ -94,6 +94,22 @@ def test_honest_peers_stay_together_whatever_one_says(lies):
         assert (found - by_hand("average")).norm() < moved  # nearer the honest end than the start
 
 
+def test_who_takes_over_others_models_forgets_what_its_rules_remember_once():
+    def one(peer):
+        model, forgotten = module(), []
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        node = peer.robust(model, optimizer, gar="centered-clipping", f=F)
+        node._gradients.forget = lambda: forgotten.append(("gradients", step))
+        node._models.forget = lambda: forgotten.append(("models", step))
+        for step in range(3):
+            node.jumps += step == 1  # as if it had just caught up with the others
+            model(batch(peer.rank, step)).square().sum().backward()
+            optimizer.step()
+        return forgotten
+
+    assert run(one) == [[("gradients", 1), ("models", 1)]] * N
+
+
 def test_a_parameter_without_a_gradient_takes_no_harm():
     def one(peer):
         model = module()

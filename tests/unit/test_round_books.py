@@ -1,6 +1,8 @@
 """What a round books to whom: on a clock that a test sets, with replies that come when it says."""
 
+from dataclasses import replace
 from functools import partial
+from math import inf
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,11 +11,13 @@ import torch
 from torch import nn
 
 from garfield import GARS, QuorumError, Worker
-from garfield.core.silence import NOT_NEEDED, Reason, Silence
-from garfield.nodes.node import Node, Waits
+from garfield.apps.crash_tolerant import PrimaryWorker
+from garfield.core.silence import NOT_NEEDED, Reason, Silence, gone
+from garfield.nodes.node import Node, Unheard, Waits
 from garfield.nodes.patience import Patience
 from garfield.nodes.quorum import Progress, Quorum, left_s
-from garfield.nodes.worker import OUTLASTS
+from garfield.nodes.round import Round
+from garfield.nodes.standing import STANDING
 from garfield.transport.contract import Key, Replies
 from garfield.transport.simulated import Simulation
 
@@ -170,6 +174,62 @@ def test_who_answers_late_is_one_to_be_waited_for_again():
     assert not node._patience.is_charged("d")
 
 
+def test_who_was_charged_and_has_just_answered_is_waited_for_once_more():
+    trusted = Quorum.of_all(4, 1, needs=lambda f: 2 * f + 3, trusted=True)
+    node, transport = a_node()
+    gather(node, transport, trusted, a=0.0, b=0.0, c=0.0)  # d is charged
+    pull, late = transport.pull, [frozenset({"d"}), frozenset()]
+
+    def pull_while_something_late_comes(*given, **named):
+        transport.late = late.pop(0)
+        return pull(*given, **named)
+
+    transport.pull = pull_while_something_late_comes
+    found, took_s = gather(node, transport, trusted, a=0.0, b=0.0, c=0.0)
+    assert (len(transport.asked), took_s) == (3, T)  # three rows are enough without d again
+    assert [row is None for row in found.rows] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_who_claims_to_be_past_the_step_is_missing_unless_that_proves_a_lie(leads):
+    quorum = Quorum.of_all(4, 1, needs=lambda f: 4, trusted=True, leads=leads)
+    replies = Replies(("a", "b", "c"), (ROW,) * 3, {"d": gone(9)}, gone={"d": 9})
+    assert Round(quorum, Patience(T), lambda: 0.0).settle(replies) is leads
+
+
+# -- who may have gone back -----------------------------------------------------------------------
+
+LOOKING = replace(OF_ALL, looks_back_after_s=2.0)
+
+
+def test_who_hears_no_more_than_may_lie_looks_back_and_the_wait_is_booked():
+    node, transport = a_node()
+    node._patience.missed("d", 0.0, in_full=True)
+    transport.late = frozenset({"d"})
+    with pytest.raises(Unheard):
+        gather(node, transport, LOOKING, a=0.5)
+    assert transport.now_s == 1002.0
+    assert node.account.communication_s == 2.0
+    assert not node._patience.is_charged("d")
+
+
+def test_who_hears_more_than_may_lie_waits_on():
+    node, transport = a_node()
+    with pytest.raises(QuorumError, match="got 2 of 4"):
+        gather(node, transport, LOOKING, a=0.5, b=0.5)
+    assert transport.now_s >= 1000.0 + GIVE_UP
+
+
+def test_nobody_is_looked_back_for_where_nobody_is_left_to_answer():
+    patience = Patience(T)
+    assert left_s(LOOKING, Progress(1, ["d"], since_s=0.5), patience) == 1.5
+    assert left_s(LOOKING, Progress(1, ["d"]), patience) == 2.0
+    assert left_s(LOOKING, Progress(1, ["d"], since_s=9.0), patience) == 0.0
+    assert left_s(LOOKING, Progress(1, [], since_s=9.0), patience) == inf
+    assert left_s(LOOKING, Progress(2, ["d"], since_s=9.0), patience) == inf
+    assert not Progress(0, ["d"]).looks_back(OF_ALL)
+
+
 # -- who is left behind ---------------------------------------------------------------------------
 
 
@@ -190,12 +250,12 @@ def test_a_trusted_server_is_left_behind_by_more_than_may_lie_alone():
 
 
 def test_only_who_leads_takes_a_claim_of_the_future_for_a_lie():
-    gone = {"d": Silence(Reason.GONE, "gone, now at 9")}
+    past = {"d": gone(9)}
     plain = Quorum.of_all(4, 1, needs=lambda f: 2 * f + 1, trusted=True)
     leading = Quorum.of_all(4, 1, needs=lambda f: 2 * f + 1, trusted=True, leads=True)
-    assert (plain.proven(gone), leading.proven(gone)) == (0, 1)
-    assert OF_ALL.proven(gone) == 0
-    assert leading.proven({**gone, "c": gone["d"]}) == 0  # more than may lie: it is not so
+    assert (plain.proven(past), leading.proven(past)) == (0, 1)
+    assert OF_ALL.proven(past) == 0
+    assert leading.proven({**past, "c": past["d"]}) == 0  # more than may lie: it is not so
 
 
 def test_the_bare_quorum_is_at_least_one_row_and_never_more_than_the_safe_one():
@@ -216,14 +276,56 @@ def test_in_doubt_it_waits_longer_before_it_looks_for_what_is_newer():
     assert left_s(doubting, Progress(1, ["d"], gone_since_s=1.0), Patience(T)) == 0.0
 
 
+def look_for_newer(node, transport, *, count=3, unsure=False, **after_s):
+    transport.answers(**after_s)
+    return node.newest(PEERS, "model", length=2, beyond=3, count=count, f=1, unsure=unsure)
+
+
+def test_in_doubt_a_node_looks_twice_as_long_each_time_and_not_after_a_round_that_went_on():
+    node, transport = a_node()
+    node._doubt.since = transport.now_s
+    assert [look_for_newer(node, transport, a=0.0) for _ in range(3)] == [None] * 3
+    assert [asked_s for asked_s, _ in transport.asked] == [T, 2 * T, 4 * T]
+    gather(node, transport, a=0.0, b=0.0, c=0.0, d=0.0)
+    assert not node.in_doubt
+    assert node._doubt.time_outs == 1.0
+
+
+def test_who_does_not_doubt_looks_until_it_gives_up_and_doubts_no_more_for_it():
+    node, transport = a_node()
+    with pytest.raises(QuorumError, match="got 2 of 4 newest models and needs 3"):
+        look_for_newer(node, transport, a=0.0, b=0.0)
+    assert transport.asked == [(GIVE_UP, T / 2)]
+    assert node._doubt.time_outs == 1.0
+
+
+def test_who_may_have_gone_back_with_all_others_looks_once_and_finds_nothing_if_liars_answer():
+    node, transport = a_node()
+    assert look_for_newer(node, transport, unsure=True, a=0.0) is None
+    assert transport.asked == [(T, T / 2)]
+    with pytest.raises(QuorumError, match="got 2 of 4"):  # one of them is honest, and further on
+        look_for_newer(node, transport, unsure=True, a=0.0, b=0.0)
+
+
+def test_where_others_are_too_few_to_take_anything_from_doubt_is_of_no_use():
+    node, transport = a_node()
+    with pytest.raises(QuorumError, match="must hear 5 of them, and there are 4"):
+        look_for_newer(node, transport, count=5)
+    node._doubt.since = transport.now_s
+    assert look_for_newer(node, transport, count=5) is None
+    assert transport.asked == []
+    gather(node, transport, a=0.0, b=0.0, c=0.0, d=0.0)
+    assert node._doubt.time_outs == inf  # for good
+
+
 # -- workers --------------------------------------------------------------------------------------
 
 SERVERS = [f"server-{i}" for i in range(4)]
 BATCH = (torch.ones(4, 3), torch.tensor([0, 1, 0, 1]))
 
 
-def a_worker(simulation, servers=SERVERS, **named):
-    return Worker(
+def a_worker(simulation, servers=SERVERS, kind=Worker, **named):
+    return kind(
         nn.Linear(3, 2), [BATCH], servers=servers, transport=simulation.transport("worker-0"),
         clock=lambda: simulation.now_s, waits=Waits(1.0, 5.0), **named,
     )  # fmt: skip
@@ -291,6 +393,15 @@ def test_one_server_needs_none_and_takes_its_worker_along():
     assert (worker.step, set(parameters), len(buffers)) == (9, {3.0}, 0)
 
 
+def test_one_that_follows_a_primary_goes_where_that_is_and_to_the_next_when_it_is_silent():
+    simulation = Simulation()
+    models(simulation, {"server-0": None, "server-1": 9, "server-2": 0})
+    worker = a_worker(simulation, servers=SERVERS[:3], kind=PrimaryWorker)
+    parameters, _ = done(simulation, worker.fetch_model)
+    assert (worker.primary, worker.step, set(parameters)) == (1, 9, {1.0})
+    assert simulation.now_s == 1.0  # one time-out
+
+
 def test_a_worker_serves_until_its_servers_are_silent():
     simulation = Simulation()
     models(simulation, {"server-3": 0})
@@ -300,12 +411,32 @@ def test_a_worker_serves_until_its_servers_are_silent():
     assert worker.step == 1
 
 
+def test_who_hears_nobody_looks_back_after_a_time_out_and_every_half_of_one_from_then_on():
+    simulation, looks = Simulation(), []
+    models(simulation, {"server-3": 9})
+    worker = a_worker(simulation, servers=["server-3"])
+    worker.step = 10  # its server stands at 9, as it should
+    pull = worker.transport.pull
+
+    def noted(peers, key, **named):
+        if key.kind == STANDING.name:
+            looks.append(simulation.now_s)
+        return pull(peers, key, **named)
+
+    worker.transport.pull = noted
+    with pytest.raises(QuorumError, match="got 0 of 1 models for step 10"):
+        done(simulation, worker.fetch_model)
+    assert looks[:4] == pytest.approx([1.0, 1.5, 2.0, 2.5], abs=0.02)
+    assert worker.went_back == []
+
+
 def test_silence_at_the_end_of_a_run_is_no_failure():
     simulation = Simulation()
     models(simulation, {"server-3": 0})
     worker = a_worker(simulation, servers=["server-3"])
     done(simulation, lambda: worker.serve(lambda: simulation.now_s > 4.0))
-    assert (worker.step, simulation.now_s) == (1, OUTLASTS * 5.0)
+    assert worker.step == 1
+    assert simulation.now_s == pytest.approx(7.5, abs=0.01)  # half as long again as its server
 
 
 @pytest.mark.parametrize(("q", "rows"), [(4, 4), (3, 3)])

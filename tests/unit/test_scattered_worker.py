@@ -10,6 +10,7 @@ from garfield.apps.liubei import ScatteredWorker, Scattering
 from garfield.apps.settings import Settings
 from garfield.launch.simulate import simulate
 from garfield.nodes.node import Node, Waits
+from garfield.nodes.patience import REPLIES
 from garfield.transport.contract import Key
 from garfield.transport.simulated import Simulation
 
@@ -148,6 +149,23 @@ def test_another_model_is_judged_by_its_own_gradient():
     order = [f"server_{i}" for i in range(4)]
     assert sorted(model[0] for model in judged) == sorted(near[name][0] for name in order)
     np.testing.assert_array_equal(taken, judged[-1][:8])
+
+
+def test_a_silent_server_costs_its_credit_once_and_answers_in_time_bring_it_back():
+    rounds = Rounds(every=50)
+    worker = rounds.worker
+    worker._order = lambda: [
+        name for name in SERVERS[::-1] if worker._patience.credit_s(name) > 0
+    ]  # the one that is silent first
+    rounds.step()
+    for _ in range(3):
+        rounds.step(server_3=None)
+    assert (rounds.simulation.now_s, worker._patience.credit_s("server-3")) == (1.0, 0.0)
+    worker._patience.missed("server-2", 0.4, in_full=False)
+    for _ in range(REPLIES):
+        rounds.step(server_3=None)
+    assert worker._patience.credit_s("server-2") == 1.0
+    assert rounds.simulation.now_s == 1.0
 
 
 def test_servers_meet_every_few_steps_and_only_then_agree():

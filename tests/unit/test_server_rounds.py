@@ -1,5 +1,7 @@
 """A server's rounds one by one: who may ask for what, which rows are whose, and for how long."""
 
+from math import inf
+
 import numpy as np
 import pytest
 import torch
@@ -291,6 +293,23 @@ def test_a_lone_server_cannot_catch_up():
     server = a_server(Simulation(), servers=["server-0"], f_ps=0)
     with pytest.raises(QuorumError, match="no other server is left"):
         server.catch_up(beyond=0)
+
+
+def test_in_doubt_a_server_with_too_few_others_stays_where_it_is_and_looks_no_more():
+    server = a_server(Simulation(), servers=SERVERS[:2])
+    server._doubt.since = 0.0
+    assert not server.catch_up(beyond=0)
+    assert (server.jumps, server._doubt.time_outs) == (0, inf)
+
+
+def test_a_step_never_falls_though_it_may_not_go_on_either():
+    simulation = Simulation()
+    for name in SERVERS[1:]:
+        a_peer(simulation, name, model={7: 4.0})
+    server = a_server(simulation)
+    server.step = 5
+    assert done(simulation, lambda: server.catch_up(beyond=5, at_most=2))
+    assert (server.step, server.read_model()[0]) == (5, 4.0)
 
 
 def behind(simulation, rule, *, n, silent=()):
