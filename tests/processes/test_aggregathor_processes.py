@@ -52,7 +52,7 @@ def test_processes_learn_and_lose_what_the_simulation_loses(by):
     assert told == {"worker-0", "worker-1"}
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_by_real_udp_8_of_19_behind_10_percent_loss_are_survived():
     assert trained(IMAGES)[-1]["accuracy"] > 0.45
 

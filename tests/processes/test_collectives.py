@@ -15,6 +15,7 @@ from garfield.nodes.outbox import Outbox
 from garfield.runs.checkpoints import Checkpoints
 from garfield.transport.collectives import CollectiveTransport
 from garfield.transport.contract import Key, first
+from tests.marks import heavy_but
 
 BASE = Settings.of(
     app="vanilla", model="digits_mlp", data="digits", workers=3, steps=12, evaluate_every=0,
@@ -41,7 +42,7 @@ def test_collectives_and_grpc_end_at_the_same_model_bit_for_bit(tmp_path):
     assert steps[-1]["bytes_sent"] == steps[-1]["bytes_received"] == 12 * 3 * vector
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_resumed_run_goes_on_over_collectives(tmp_path):
     settings = BASE.updated(momentum=0.0)
     whole, _ = final_model(settings, tmp_path / "whole")
@@ -55,8 +56,13 @@ def test_a_resumed_run_goes_on_over_collectives(tmp_path):
         np.testing.assert_array_equal(content["vector"], whole)
 
 
+CRASHES = heavy_but(
+    [("kill", "connection lost"), ("freeze", "no answer in")], ("kill", "connection lost")
+)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "why"), [("kill", "connection lost"), ("freeze", "no answer in")])
+@pytest.mark.parametrize(("kind", "why"), CRASHES)
 def test_one_that_fails_ends_the_run_and_is_named(kind, why):
     events = []
     with Processes(BASE.updated(steps=100_000)) as nodes:

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.marks import heavy_but
 from tests.processes.test_train_processes import (
     PATIENCE_S,
     SMALL,
@@ -54,7 +55,9 @@ def summed_up(directory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["as it trains", "as it is summed up"])
+@pytest.mark.parametrize(
+    "moment", heavy_but(["as it trains", "as it is summed up"], "as it is summed up")
+)
 def test_ctrl_c_kept_pressed_ends_a_run_in_good_order(garfield, tmp_path, moment):
     """Once it aborted the interpreter."""
     steps = 100_000 if moment == "as it trains" else 3
@@ -173,7 +176,11 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("simulate", [(), ("--simulate",)], ids=["processes", "simulated"])
+@pytest.mark.parametrize(
+    "simulate",
+    [pytest.param((), marks=pytest.mark.heavy), ("--simulate",)],
+    ids=["processes", "simulated"],
+)
 def test_a_full_disk_is_told_in_a_line_and_what_was_learnt_is_summed_up(
     garfield, small_disk, simulate
 ):

@@ -13,7 +13,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/train.py"))
 @pytest.mark.parametrize(
     "example",
     [
-        pytest.param(path, marks=pytest.mark.heavy if "decentr" in str(path) else pytest.mark.slow)
+        pytest.param(path, marks=pytest.mark.slow if "01-ssmw" in str(path) else pytest.mark.heavy)
         for path in EXAMPLES
     ],
     ids=lambda path: path.parent.name,

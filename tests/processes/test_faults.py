@@ -55,7 +55,7 @@ def last(events, node):
     return [event for event in events if event.get("node") == node and "accuracy" in event][-1]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_f_workers_are_killed_and_training_goes_on():
     settings = BASE.updated(f_workers=2)
     events = run(settings, Fault("worker-1", 5), Fault("worker-4", 10))
@@ -73,7 +73,7 @@ def test_the_primary_is_killed_and_the_next_server_takes_over():
     assert last(events, "server-1")["accuracy"] > 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_worker_that_freezes_is_no_longer_waited_for():
     events = run(BASE.updated(f_workers=1), Fault("worker-2", 5, "freeze"))
     final = last(events, "server-0")
@@ -85,7 +85,7 @@ def steps_of(events, node):
     return [e for e in events if e.get("node") == node and e["event"] == "step"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_worker_that_was_out_of_reach_is_heard_again_when_it_is_back():
     """To its peers a frozen process is one behind a link that is down: connected, and silent."""
     settings = BASE.updated(f_workers=1, gar="median", steps=100_000)  # more than it takes
@@ -146,7 +146,7 @@ def test_more_dead_workers_than_f_stop_the_run_and_are_named():
     assert "worker-4: connection" in failure["error"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_server_that_wakes_when_all_others_are_done_still_gets_the_last_model():
     settings = BASE.updated(app="msmw", servers=4, f_servers=1, workers=4, f_workers=1)
     settings = settings.updated(gar="median")

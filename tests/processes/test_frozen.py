@@ -5,6 +5,7 @@ import pytest
 from garfield.apps.settings import Settings
 from garfield.core.errors import NodeFailed
 from garfield.launch.processes import Fault, Processes
+from tests.marks import heavy_but
 from tests.processes.test_faults import is_alive
 
 pytestmark = pytest.mark.timeout(150)  # what is tested here once lasted for ever
@@ -39,7 +40,7 @@ def told_of(events, node):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("app", TOLERANT)
+@pytest.mark.parametrize("app", heavy_but(TOLERANT, "msmw"))
 def test_a_frozen_server_that_the_run_tolerates_is_ended_when_the_others_are_done(app):
     settings = BASE.updated(**TOLERANT[app])
     frozen = settings.server_names[-1]
@@ -63,7 +64,7 @@ def test_a_frozen_server_that_the_run_cannot_do_without_fails_it_when_the_others
     assert len(told_of(events, "server-2")) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_only_server_frozen_fails_the_run_after_give_up_s():
     settings = BASE.updated(app="ssmw", give_up_s=3.0)
     _, failure = run(settings, Fault("server-0", 4, "freeze"))

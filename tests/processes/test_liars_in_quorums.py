@@ -11,7 +11,7 @@ from garfield.launch.processes import run_processes
 STEPS = 60
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_most_rows_of_an_omniscient_liar_are_used():
     """Five of six gradients are taken, and five of six workers must compute theirs first."""
     events = []

@@ -129,7 +129,7 @@ def test_a_node_waits_for_the_others_and_ends_when_told_to(cluster):
     assert again.returncode == 0
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_node_says_what_it_does_and_who_lies_and_the_same_command_goes_on(cluster, tmp_path):
     """As a restart policy gives it: again and again."""
     text = cluster.path.read_text().replace('tls = "certs"\n', "")
@@ -198,7 +198,7 @@ def steps_told(path):
     return [event["step"] for event in told if event["event"] == "step"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.timeout(2 * PATIENCE_S)
 def test_the_only_server_is_killed_and_takes_its_workers_back_to_its_checkpoint(cluster, tmp_path):
     """They are ahead of what it has saved, and have waited for longer than give_up_s."""

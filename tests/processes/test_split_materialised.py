@@ -26,6 +26,7 @@ from garfield.split.server.settings import ServeSettings
 from garfield.split.settings import FineTuning, Loading
 from garfield.split.stores import StoreSettings, open_store
 from garfield.split.training import fine_tune
+from tests.marks import heavy_but
 from tests.split_data import RANDOM, SMALL, clothes, ours, put_clothes, server_of, talking
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -75,7 +76,7 @@ def files(tmp_path_factory):
         yield Place(url, ours(), server)
 
 
-@pytest.fixture(scope="module", params=["file", "swift", "s3"])
+@pytest.fixture(scope="module", params=heavy_but(["file", "swift", "s3"], "file", "s3"))
 def place(request):
     if request.param == "file":
         yield request.getfixturevalue("files")

@@ -28,6 +28,7 @@ from garfield.split.settings import FineTuning, Loading
 from garfield.split.stores import StoreSettings
 from garfield.split.stores.files import write_tokens
 from garfield.split.training import fine_tune
+from tests.marks import heavy_but
 from tests.split_data import RANDOM, SMALL, TOKEN, ours, put_clothes, server_of, talking
 
 pytestmark = pytest.mark.slow
@@ -127,7 +128,10 @@ def over_split(url, servers, transforms, *, batch, epochs, split, seed=1, **more
 
 
 @pytest.mark.parametrize("transforms", [SMALL, RANDOM], ids=["calm", "augmented"])
-@pytest.mark.parametrize(("split", "batch"), [(0, 10), (1, 10), (4, 25), (9, 10), (12, 43)])
+@pytest.mark.parametrize(
+    ("split", "batch"),
+    heavy_but([(0, 10), (1, 10), (4, 25), (9, 10), (12, 43)], (0, 10), (4, 25), (12, 43)),
+)
 def test_losses_and_gradients_equal_plain_fine_tuning(url, server, split, batch, transforms):
     with talking(server) as servers:
         found = over_split(url, servers, transforms, batch=batch, epochs=2, split=split)
@@ -301,6 +305,7 @@ def kill_after(process, metrics, batches):
     process.communicate()
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(900)  # starts processes that import torch
 def test_a_training_that_was_killed_twice_has_the_losses_of_one_that_was_not(url, server, tmp_path):
     whole, cut = RunDirectory(tmp_path / "whole"), RunDirectory(tmp_path / "cut")

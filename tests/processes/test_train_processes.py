@@ -129,7 +129,7 @@ def test_ctrl_c_ends_all_nodes_and_keeps_what_was_learnt(garfield, tmp_path):
     assert len({name.partition("-velocity")[0] for name in saved}) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_second_ctrl_c_does_not_wait_for_a_node_that_will_not_end(garfield, tmp_path):
     process = garfield(*SMALL, "--steps", 100_000, "--out", "x")
     nodes = _nodes(process, tmp_path / "x", garfield.seen)
@@ -260,7 +260,7 @@ MODELS.add("thoughtful", Model("thoughtful", lambda classes, channels: Thoughtfu
 """
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_server_that_evaluates_for_longer_than_peers_wait_is_not_taken_for_dead(
     garfield, tmp_path
 ):

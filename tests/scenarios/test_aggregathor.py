@@ -5,6 +5,7 @@ import pytest
 
 from garfield.apps.settings import Settings
 from garfield.launch.simulate import simulate
+from tests.marks import heavy_but
 
 DIGITS = Settings().updated(
     app="aggregathor", model="digits_mlp", data="digits", workers=19, lossy_workers=8, loss=0.1,
@@ -50,7 +51,7 @@ def test_averaging_does_if_what_is_lost_is_left_at_zero():
     assert accuracy(IMAGES.updated(gar="average", fill="zeros")) > 0.45
 
 
-@pytest.mark.parametrize("loss", [0.0, 0.01, 0.1, 0.3])
+@pytest.mark.parametrize("loss", heavy_but([0.0, 0.01, 0.1, 0.3], 0.1))
 @pytest.mark.parametrize("fill", ["random", "zeros", "last"])
 def test_it_learns_at_every_loss_with_every_filling(loss, fill):
     assert accuracy(DIGITS.updated(loss=loss, fill=fill)) > LEARNT

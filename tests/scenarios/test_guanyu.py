@@ -7,6 +7,7 @@ from garfield.core.errors import BoundError, ConfigError
 from garfield.launch.adversary import HEAD_START_S
 from garfield.launch.node_checkpoints import NodeCheckpoints
 from garfield.launch.simulate import simulate
+from tests.marks import heavy_but
 from tests.network_record import recorded
 
 PUBLISHED = Settings().updated(
@@ -26,8 +27,10 @@ def run(settings):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("gradients", "models"),
-    [("reverse", "none"), ("none", "reverse"), ("equivocate", "equivocate"),
-     ("silence", "silence")],
+    heavy_but(
+        [("reverse", "none"), ("none", "reverse"), ("equivocate", "equivocate"),
+         ("silence", "silence")], ("equivocate", "equivocate"),
+    ),
     ids=["corrupted gradients", "corrupted models", "equivocation", "silence"],
 )  # fmt: skip
 def test_the_authors_5_of_18_workers_and_1_of_6_servers_do_not_keep_it_from_learning(

@@ -11,6 +11,7 @@ from garfield.core.errors import BoundError, ConfigError
 from garfield.launch.assemble import settled
 from garfield.launch.simulate import simulate
 from tests.command import invoke
+from tests.marks import heavy_but
 from tests.network_record import recorded
 
 BASE = Settings().updated(
@@ -53,7 +54,7 @@ def test_a_lying_server_s_models_are_refused_and_the_rest_are_reported(tmp_path)
     assert 0.1 < filters["false_rejections"] < 0.5  # f_ps / n_ps by construction, more at first
 
 
-@pytest.mark.parametrize("liars", [0, 4, 8])
+@pytest.mark.parametrize("liars", heavy_but([0, 4, 8], 4))
 def test_it_learns_with_up_to_8_of_20_workers_lying(liars):
     attacked = BASE.updated(workers=20, byzantine_workers=liars, worker_attack="reverse")
     assert run(attacked.updated(server_attack="random", steps=30))[-1]["accuracy"] > 0.7
@@ -131,6 +132,7 @@ def test_servers_are_asked_in_an_order_of_the_seed(monkeypatch):
     assert len({heard for asker, _, heard in once if asker == "worker-0"}) > 1
 
 
+@pytest.mark.heavy
 def test_without_liars_scattering_changes_nothing_but_the_traffic():
     """All honest servers hold one model, whichever is pulled: the bits are those of msmw."""
     scattered = _model(calm(steps=12))

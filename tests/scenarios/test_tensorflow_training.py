@@ -14,6 +14,7 @@ from garfield.core.errors import ConfigError, UnknownName
 from garfield.launch.node_checkpoints import NodeCheckpoints
 from garfield.launch.simulate import simulate
 from tests.command import invoke
+from tests.marks import heavy_but
 
 TINY = Settings.of(
     model="digits_mlp", data="digits", framework="tensorflow", workers=7, steps=6, batch=8,
@@ -47,7 +48,7 @@ def ended(settings, **run):
     return {name: model_of(servers[name]) for name in settings.honest_servers}
 
 
-@pytest.mark.parametrize("name", APPS)
+@pytest.mark.parametrize("name", heavy_but(APPS, "ssmw", "msmw", "decentralized"))
 def test_every_application_runs_and_the_same_seed_gives_the_same_bits(name):
     settings = TINY.updated(app=name, **APPS[name])
     first, again = ended(settings), ended(settings, threads=2)
