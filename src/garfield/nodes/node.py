@@ -21,6 +21,7 @@ import numpy as np
 from garfield.core.errors import QuorumError, RunError
 from garfield.core.silence import Reason, Silence
 from garfield.nodes.doubt import Doubt
+from garfield.nodes.held_rows import HeldRows
 from garfield.nodes.outbox import Outbox
 from garfield.nodes.patience import Patience
 from garfield.nodes.quorum import Quorum
@@ -140,6 +141,7 @@ class Node:
         self.account = Account()
         self._patience = Patience(self.waits.timeout_s)
         self._gathering: Round | None = None
+        self._held = HeldRows()
         self._doubt = Doubt()
         self.lists: dict[int, Sequence[str]] = {}
         """The names of the servers and of the workers, as far as this node knows them."""
@@ -232,14 +234,17 @@ class Node:
         waits = self.waits
         quorum = replace(quorum, doubt=self._doubt.time_outs)
         round_ = self._gathering = Round(quorum, self._patience, self.clock)
-        replies = self.transport.pull(
-            peers, key, length=length, until=round_, timeout_s=timeout_s or waits.give_up_s,
-            stall_s=waits.timeout_s / 2,
-        )  # fmt: skip
+        held = self._held = self._held if self._held.key == key else HeldRows(key)
+        replies = held.and_more(self.transport.pull(
+            held.missing(peers), key, length=length, until=held.counted_in(round_),
+            timeout_s=timeout_s or waits.give_up_s, stall_s=waits.timeout_s / 2,
+        ))  # fmt: skip
         if round_.looks_back:
+            held.keep(replies)
             self._patience.came_late(replies.late)
             self.account.note({}, self.clock() - round_.started)
             raise Unheard(f"{len(replies.names)} of {len(peers)} have {key.kind} {key.step}")
+        self._held = HeldRows()
         met = round_.settle(replies)
         replies = replace(replies, silent=round_.reasons(replies.silent, met))
         self.account.note(replies.silent, self.clock() - round_.started)

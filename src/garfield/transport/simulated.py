@@ -258,16 +258,17 @@ class SimulatedTransport:
         gone = self._sent_meanwhile(peer for peer, _ in self._left_open)
         for (peer, kind), left in list(self._left_open.items()):
             arrived = left.on_its_way is not None and left.on_its_way.due_s <= now_s
+            answered = arrived or (peer, kind) in gone
             if arrived:
                 self._came_late[peer, kind] = left
-            if arrived or peer in gone:
+            if answered:
                 came.add(peer)
-            if peer in came or now_s >= left.deadline_s:
+            if answered or now_s >= left.deadline_s:
                 del self._left_open[peer, kind]
         return frozenset(came)
 
-    def _sent_meanwhile(self, peers: Iterable[str]) -> set[str]:
-        """Let these peers answer what was left open; who of them is past it."""
+    def _sent_meanwhile(self, peers: Iterable[str]) -> set[tuple[str, str]]:
+        """Let these peers answer what was left open; who of them is past it, and of which kind."""
         asked, gone = set(peers), set()
         for (peer, kind), left in list(self._left_open.items()):
             if peer in asked and left.on_its_way is None:
@@ -276,7 +277,7 @@ class SimulatedTransport:
                     sent = self._on_its_way(peer, left.key, answer)
                     self._left_open[peer, kind] = replace(left, on_its_way=sent)
                 elif isinstance(answer, Gone):
-                    gone.add(peer)
+                    gone.add((peer, kind))
         return gone
 
     def _on_its_way(self, peer: str, key: Key, answer: Ready) -> _OnItsWay:
