@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from garfield.core.silence import Reason
 from garfield.launch.wait_notices import NoticedWaits
 from garfield.report.peer_warnings import PeerWarnings
-from garfield.transport.contract import Key
+from garfield.transport.contract import NEWEST, Key
 
 
 def step(number, **faults):
@@ -92,3 +92,15 @@ def test_a_short_wait_is_not_told_and_ends_when_it_would_have():
     transport = Pulling(["server-0"])
     assert waits(transport, lambda heard: max(0.0, 9.0 - transport.now_s)) == []
     assert transport.now_s == 9.0
+
+
+def test_looking_where_servers_stand_is_still_the_same_wait():
+    transport, events = Pulling(["server-0"]), []
+    noticed = NoticedWaits(transport, events.append, 10.0, lambda: transport.now_s)
+    for ends_s in (6.0, 12.0, 18.0, 24.0):
+        for key in (Key("model", 4), Key("standing", NEWEST, 4)):
+            until = lambda heard, ends_s=ends_s: max(0.0, ends_s - transport.now_s)  # noqa: E731
+            noticed.pull(["server-0"], key, length=3, until=until, timeout_s=60)
+    assert [event["error"].split(" for ")[0] for event in events] == [
+        "worker-0 has waited 10 s", "worker-0 has waited 20 s",
+    ]  # fmt: skip

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from garfield.core.events import Sink
 from garfield.nodes.standing import STANDING
 from garfield.transport.contract import (
-    NEWEST,
     Heard,
     Key,
     PullArguments,
@@ -27,8 +26,6 @@ from garfield.transport.contract import (
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-_STANDS = Key(STANDING.name, NEWEST)
 
 
 @dataclass
@@ -60,7 +57,7 @@ class NoticedWaits(WrappedTransport):
         return super().pull(peers, key, **how)
 
     def _noticing(self, until: Until, key: Key) -> Until:
-        if key not in (self._wait.key, _STANDS):
+        if key != self._wait.key and key.kind != STANDING.name:
             self._wait = _Wait(key, self._clock(), self._after_s)
         wait = self._wait
 
