@@ -21,12 +21,12 @@ import numpy as np
 from garfield.core.errors import QuorumError, RunError
 from garfield.core.silence import Reason, Silence
 from garfield.nodes.doubt import Doubt
-from garfield.nodes.held_rows import HeldRows
 from garfield.nodes.outbox import Outbox
 from garfield.nodes.patience import Patience
 from garfield.nodes.quorum import Quorum
 from garfield.nodes.round import Round
 from garfield.nodes.waiting import ASKED, ask, told
+from garfield.transport.collector import ReplyCollector, copied
 from garfield.transport.contract import (
     NEWEST,
     Holes,
@@ -141,7 +141,7 @@ class Node:
         self.account = Account()
         self._patience = Patience(self.waits.timeout_s)
         self._gathering: Round | None = None
-        self._held = HeldRows()
+        self._broken_off: tuple[Key, ReplyCollector] | None = None
         self._doubt = Doubt()
         self.lists: dict[int, Sequence[str]] = {}
         """The names of the servers and of the workers, as far as this node knows them."""
@@ -234,17 +234,17 @@ class Node:
         waits = self.waits
         quorum = replace(quorum, doubt=self._doubt.time_outs)
         round_ = self._gathering = Round(quorum, self._patience, self.clock)
-        held = self._held = self._held if self._held.key == key else HeldRows(key)
-        replies = held.and_more(self.transport.pull(
-            held.missing(peers), key, length=length, until=held.counted_in(round_),
+        before = self._heard_before(peers, key, length)
+        replies = before.and_more(self.transport.pull(
+            [*before.open], key, length=length, until=before.counted_in(round_),
             timeout_s=timeout_s or waits.give_up_s, stall_s=waits.timeout_s / 2,
         ))  # fmt: skip
         if round_.looks_back:
-            held.keep(replies)
+            before.absorb(replace(copied(replies), gone={}))  # who is past it is asked again
             self._patience.came_late(replies.late)
             self.account.note({}, self.clock() - round_.started)
             raise Unheard(f"{len(replies.names)} of {len(peers)} have {key.kind} {key.step}")
-        self._held = HeldRows()
+        self._broken_off = None
         met = round_.settle(replies)
         replies = replace(replies, silent=round_.reasons(replies.silent, met))
         self.account.note(replies.silent, self.clock() - round_.started)
@@ -257,6 +257,16 @@ class Node:
             raise QuorumError(self._shortage(key, needed, len(peers), replies), replies.silent)
         self._doubt.is_over()
         return replies
+
+    def _heard_before(self, peers: Sequence[str], key: Key, length: int) -> ReplyCollector:
+        """What has come under `key` in a round that was broken off to look back.
+
+        Rows received stay received: over a slow network, those that come one by one between two
+        looks would otherwise be asked for again for ever.
+        """
+        if self._broken_off is None or self._broken_off[0] != key:
+            self._broken_off = key, ReplyCollector(peers, key, length, lambda heard: inf)
+        return self._broken_off[1]
 
     @property
     def in_doubt(self) -> bool:

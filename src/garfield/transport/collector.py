@@ -7,7 +7,7 @@ what is said of those who were not heard, is decided here for all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -117,6 +117,19 @@ class ReplyCollector:
             self.take_gone(peer, now)
         self.left_s()
 
+    def counted_in(self, until: Until) -> Until:
+        """The same decision, of what was absorbed and what a pull has heard together."""
+        return lambda heard: until(Together(self, heard) if self.rows or self.failed else heard)
+
+    def and_more(self, replies: Replies) -> Replies:
+        """What was absorbed and what a later pull of the same key has brought, together."""
+        rows = self.rows | dict(zip(replies.names, replies.rows, strict=True))
+        names = tuple(sorted(rows))
+        steps, holes = self.steps | {**replies.steps}, self.holes | {**replies.holes}
+        return replace(
+            replies, names=names, rows=tuple(map(rows.__getitem__, names)), steps=steps, holes=holes
+        )
+
     def replies(
         self,
         timeout_s: float,
@@ -145,6 +158,14 @@ class ReplyCollector:
             detail = f"sent {payload.size} numbers instead of {self._length}"
             return Silence(Reason.WRONG_SIZE, detail)
         return None if self._is_finite(payload) else NOT_FINITE
+
+
+def copied(replies: Replies) -> Replies:
+    """The same with rows that the next pull of their kind cannot write over."""
+    rows = tuple(row.copy() for row in replies.rows)
+    for row in rows:
+        row.flags.writeable = False
+    return replace(replies, rows=rows)
 
 
 @dataclass(frozen=True)

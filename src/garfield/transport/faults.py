@@ -27,7 +27,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, Literal
 
 from garfield.core.silence import Reason, Silence
-from garfield.transport.collector import ReplyCollector, Together
+from garfield.transport.collector import ReplyCollector, copied
 from garfield.transport.contract import (
     Answer,
     Answerer,
@@ -156,7 +156,7 @@ class _FaultyPull:
             end = min([*reached, begin + self._pause_s, self.timeout_s])
             asked = [peer for peer, start in starts.items() if start <= begin]
             replies = self._ask(asked, collector, end - begin)
-            collector.absorb(_copied(replies))
+            collector.absorb(copied(replies))
             silent |= {
                 peer: why for peer, why in replies.silent.items() if why.reason not in _SAYS_LITTLE
             }
@@ -173,7 +173,7 @@ class _FaultyPull:
         waits = len(asked) < len(collector.open)
         return self.transport.pull(
             [*asked, _NOBODY] if waits else asked, self.key, length=self.length,
-            until=lambda heard: self.until(Together(collector, heard)), timeout_s=timeout_s,
+            until=collector.counted_in(self.until), timeout_s=timeout_s,
             stall_s=self._pause_s,
         )  # fmt: skip
 
@@ -186,14 +186,6 @@ class _FaultyPull:
         if fault is None or not _stops(fault):
             return 0.0
         return min(fault.delay_s, self.timeout_s) if fault.kind == "delay" else self.timeout_s
-
-
-def _copied(replies: Replies) -> Replies:
-    """The same with rows that the next stage, a pull of the same kind, cannot write over."""
-    rows = tuple(row.copy() for row in replies.rows)
-    for row in rows:
-        row.flags.writeable = False
-    return replace(replies, rows=rows)
 
 
 @dataclass(frozen=True)

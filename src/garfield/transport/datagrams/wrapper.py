@@ -15,7 +15,7 @@ import numpy as np
 
 from garfield.core.silence import Silence
 from garfield.core.types import Flags
-from garfield.transport.collector import ReplyCollector, Together
+from garfield.transport.collector import ReplyCollector
 from garfield.transport.contract import (
     Holes,
     Key,
@@ -52,7 +52,7 @@ class LossyTransport(WrappedTransport):
         if key.is_newest:
             return replies  # they are not sent by datagrams
         collector, late = ReplyCollector(peers, key, length, until), replies.late
-        how["until"] = lambda heard: until(Together(collector, heard))
+        how["until"] = collector.counted_in(until)
         why: dict[str, Silence] = {}
         for _ in range(_TRIES):
             lost = self._taken(replies, collector, key, length)
