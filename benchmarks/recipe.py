@@ -13,11 +13,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rich import box
 from rich.table import Table
 
 from garfield.core.errors import GarfieldError, RunError
 from garfield.report.console import console
+from garfield.report.plain_tables import plain_table
 from garfield.report.recipe_pictures import draw_recipe
 from garfield.report.recipes import Recipe, find_recipe, read_recipe, recipe_table
 
@@ -71,9 +71,7 @@ def _show(recipe: Recipe, folder: Path) -> None:
 
 
 def _overview() -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in ("recipe", "reproduces", "title", "minutes"):
-        table.add_column(heading, justify="right" if heading == "minutes" else "left")
+    table = plain_table("recipe", "reproduces", "title", "minutes", right=1)
     for path in sorted(RECIPES.glob("*.toml")):
         recipe = read_recipe(path)
         minutes = f"{recipe.minutes:g}" if recipe.steps else "–"

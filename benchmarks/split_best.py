@@ -36,7 +36,6 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -44,6 +43,7 @@ from benchmarks import split_timings as raw
 from benchmarks.split_timings import Setting, Timings, Verdict
 from benchmarks.split_world import SplitWorld, split_world
 from garfield.core.errors import ConfigError, RunError
+from garfield.report.plain_tables import plain_table
 from garfield.report.tables import duration
 from garfield.split.planner import distinct_cuts, predict
 
@@ -267,9 +267,8 @@ class _Timing:
 
 def _table_of_settings(judged: dict[Setting, Timings]) -> Table:
     """The best cut of each setting, and what each planner chose."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in ("model", "stored", "batch", "Mbps", "cuts", "best", "s", *PLANNERS):
-        table.add_column(heading, justify="left" if heading in ("model", "stored") else "right")
+    numbers = ("batch", "Mbps", "cuts", "best", "s", *PLANNERS)
+    table = plain_table("model", "stored", *numbers, right=len(numbers))
     for setting, timings in judged.items():
         found = [raw.verdict(setting, timings, name) for name in PLANNERS]
         table.add_row(
@@ -282,9 +281,7 @@ def _table_of_settings(judged: dict[Setting, Timings]) -> Table:
 
 def _table(verdicts: list[Verdict]) -> Table:
     """Each planner's share of settings in which it is right, and its worst."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in ("planner", "settings", "within 5 %", "share", "worst", "at"):
-        table.add_column(heading, justify="left" if heading in ("planner", "at") else "right")
+    table = plain_table("planner", "settings", "within 5 %", "share", "worst", "at", right=5)
     for name in PLANNERS:
         own = [each for each in verdicts if each.planner == name]
         right = sum(each.is_right for each in own)

@@ -21,12 +21,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.split_world import SplitWorld, split_world
 from garfield.core.errors import ConfigError
+from garfield.report.plain_tables import plain_table
 from garfield.split.server.settings import amount
 
 QUESTION = (
@@ -158,9 +158,7 @@ def _line(run: ClientRun) -> str:
 
 
 def _table(found: list[ClientRun]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in ("model", "client", *WAYS):
-        table.add_column(heading, justify="left" if heading in ("model", "client") else "right")
+    table = plain_table("model", "client", *WAYS, right=len(WAYS))
     for model, client in dict.fromkeys((each.model, each.client) for each in found):
         of = {each.way: each for each in found if (each.model, each.client) == (model, client)}
         times = [of[way].time_s if way in of else None for way in WAYS]

@@ -28,11 +28,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.split_world import SplitWorld, checked, split_world
+from garfield.report.plain_tables import plain_table
 from garfield.report.split_summary import size
 
 QUESTION = "How long does an epoch take over a limited link, and what crosses it: plain and split?"
@@ -224,10 +224,9 @@ def _line(cell: Cell) -> str:
 
 def _table(cells: list[Cell]) -> Table:
     """Every split beside the plain ways of the same cell."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     ways = [way for way in (*WAYS, WEBDATASET) if any(cell.way == way for cell in cells)]
-    for heading in ("model", "stored", "Mbps", "split", *ways, "faster", "fewer bytes"):
-        table.add_column(heading, justify="right")
+    numbers = ("Mbps", "split", *ways, "faster", "fewer bytes")
+    table = plain_table("model", "stored", *numbers, right=len(numbers))
     places = {(cell.model, cell.stored_as, cell.mbps): cell for cell in cells}
     for model, stored_as, mbps in places:
         of = {

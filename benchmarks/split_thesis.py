@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from garfield.report.plain_tables import plain_table
 from garfield.split.models import SPLIT_MODELS, load
 from garfield.split.planner import choose, situation_of
 from garfield.split.profile import (
@@ -116,12 +116,8 @@ def _memory(name: str) -> list[dict[str, Any]]:
 
 
 def _table(title: str, by: str, found: list[dict[str, Any]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column(title, justify="right")
-    for planner in ("adaptive", "thesis"):
-        table.add_column(f"{planner}: layer", justify="right")
-        table.add_column("MiB", justify="right")
-    table.add_column("plain: MiB", justify="right")
+    numbers = (title, "adaptive: layer", "MiB", "thesis: layer", "MiB", "plain: MiB")
+    table = plain_table(*numbers, right=len(numbers))
     for value in dict.fromkeys(each[by] for each in found):
         of = {each["planner"]: each for each in found if each[by] == value}
         cells = [f"{value:g}"]

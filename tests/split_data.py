@@ -30,9 +30,14 @@ def clothes(count, side=40):
 def put_clothes(folder, counts=(12, 7, 15, 9), kind="uint8", first=0):
     """A data set in a folder, objects of these sizes; its URL."""
     folder.mkdir(parents=True, exist_ok=True)
+    put_in(open_store(f"file://{folder}"), counts, kind, first)
+    return f"file://{folder}"
+
+
+def put_in(store, counts, kind="jpeg", first=0):
+    """The same in any store: objects named part-000 and so on, and their index."""
     images, labels = clothes(first + sum(counts))
     images, labels = images[first:], labels[first:]
-    store = open_store(f"file://{folder}")
     entries, at = [], 0
     for number, count in enumerate(counts):
         data = pack(list(images[at : at + count]), labels[at : at + count], kind)
@@ -42,7 +47,6 @@ def put_clothes(folder, counts=(12, 7, 15, 9), kind="uint8", first=0):
         at += count
     classes = tuple(f"class-{label}" for label in range(10))
     store.put(INDEX_NAME, Index(kind, classes, tuple(entries)).to_json().encode())
-    return f"file://{folder}"
 
 
 def ours():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import urllib.request
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,15 +18,13 @@ from garfield.split.client.loader import SplitLoader
 from garfield.split.embedded.swift import EmbeddedSwift
 from garfield.split.feature_objects import features_name
 from garfield.split.models import load
-from garfield.split.objects import Index, ObjectEntry, pack
-from garfield.split.objects.index import INDEX_NAME
 from garfield.split.server.serving import running_server
 from garfield.split.server.settings import ServeSettings
 from garfield.split.settings import FineTuning, Loading
 from garfield.split.stores import StoreSettings, open_store
 from garfield.split.training import fine_tune
 from tests.marks import heavy_but
-from tests.split_data import RANDOM, SMALL, clothes, ours, put_clothes, server_of, talking
+from tests.split_data import RANDOM, SMALL, ours, put_clothes, put_in, server_of, talking
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -83,27 +80,13 @@ def place(request):
         return
     swift = request.getfixturevalue("swift")
     url = f"{request.param}://{request.param}-clothes/train"
-    put_in(url, swift.settings("alice"))
+    put_in(open_store(url.replace("s3://", "swift://"), settings=swift.settings("alice")), COUNTS)
     settings = ServeSettings(
         store=f"{request.param}://", port=0, workers=2, budget="3GiB",
         connection=swift.server_settings(),
     )  # fmt: skip
     with running_server(settings) as server:
         yield Place(url, swift.settings("alice"), server.url)
-
-
-def put_in(url, settings):
-    images, labels = clothes(sum(COUNTS))
-    store = open_store(url.replace("s3://", "swift://"), settings=settings)
-    entries, at = [], 0
-    for number, count in enumerate(COUNTS):
-        data = pack(list(images[at : at + count]), labels[at : at + count], "jpeg")
-        store.put(f"part-{number}", data)
-        digest = hashlib.sha256(data).hexdigest()
-        entries.append(ObjectEntry(f"part-{number}", count, len(data), digest))
-        at += count
-    index = Index("jpeg", tuple(map(str, range(10))), tuple(entries))
-    store.put(INDEX_NAME, index.to_json().encode())
 
 
 def loader_of(data, servers, seed=1, **more):
@@ -259,7 +242,7 @@ def test_features_are_not_handed_out_once_the_right_is_withdrawn(swift):
     """Bob reads Alice's container as long as she lets him."""
     alice = swift.settings("alice")
     url = "swift://lent/train"
-    put_in(url, alice)
+    put_in(open_store(url, settings=alice), COUNTS)
     account = open_store(url, settings=alice).access([])
     storage_url = swift.endpoint + account.account
 

@@ -1,6 +1,5 @@
 """The client against a real Swift, through both of its APIs, from another port than the server."""
 
-import hashlib
 from dataclasses import replace
 
 import numpy as np
@@ -14,14 +13,12 @@ from garfield.split.client.loader import SplitLoader
 from garfield.split.embedded.swift import EmbeddedSwift
 from garfield.split.limited_link import LimitedLink
 from garfield.split.models import load
-from garfield.split.objects import Index, ObjectEntry, pack
-from garfield.split.objects.index import INDEX_NAME
 from garfield.split.plan_view import PlanSettings, view
 from garfield.split.server.serving import running_server
 from garfield.split.server.settings import ServeSettings
 from garfield.split.settings import Loading
 from garfield.split.stores import open_store
-from tests.split_data import RANDOM, clothes, talking
+from tests.split_data import RANDOM, put_in, talking
 
 pytest.importorskip("swift", reason="the extra split-demo brings it")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -32,17 +29,7 @@ COUNTS = (8, 5)
 @pytest.fixture(scope="module")
 def swift(tmp_path_factory):
     with EmbeddedSwift(tmp_path_factory.mktemp("swift")) as swift:
-        images, labels = clothes(sum(COUNTS))
-        store = open_store("swift://clothes/train", settings=swift.settings("alice"))
-        entries, at = [], 0
-        for number, count in enumerate(COUNTS):
-            data = pack(list(images[at : at + count]), labels[at : at + count], "jpeg")
-            store.put(f"part-{number}", data)
-            digest = hashlib.sha256(data).hexdigest()
-            entries.append(ObjectEntry(f"part-{number}", count, len(data), digest))
-            at += count
-        index = Index("jpeg", tuple(map(str, range(10))), tuple(entries))
-        store.put(INDEX_NAME, index.to_json().encode())
+        put_in(open_store("swift://clothes/train", settings=swift.settings("alice")), COUNTS)
         yield swift
 
 
@@ -97,7 +84,7 @@ def test_a_plan_for_data_in_a_store_has_its_sizes_and_the_times_of_its_server(sw
             )
         )  # fmt: skip
     store = open_store("swift://clothes/train", settings=swift.settings("alice"))
-    stored = sum(store.size(f"part-{number}") for number in range(len(COUNTS)))
+    stored = sum(store.size(f"part-{number:03}") for number in range(len(COUNTS)))
     assert found.server_timed
     assert found.samples == sum(COUNTS)
     assert found.stored_bytes == pytest.approx(stored / sum(COUNTS))

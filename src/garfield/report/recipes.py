@@ -34,11 +34,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rich import box
 from rich.table import Table
 
 from garfield.core.config import read_toml
 from garfield.core.errors import ConfigError, UnknownName
+from garfield.report.plain_tables import plain_table
 
 Part = TypeVar("Part")
 
@@ -162,10 +162,7 @@ def _number(row: Row, folder: Path, where: Mapping[str, Any] | None) -> float | 
 
 def recipe_table(recipe: Recipe, folder: Path) -> Table:
     """The paper's numbers, and ours."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column(recipe.source)
-    table.add_column("there", justify="right")
-    table.add_column("here", justify="right")
+    table = plain_table(recipe.source, "there", "here", right=2)
     for row in recipe.rows:
         table.add_row(row.what, _cell(row.paper), _cell(ours_of(row, folder)))
     return table
