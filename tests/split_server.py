@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver
 from pathlib import Path
@@ -16,6 +17,8 @@ import numpy as np
 from garfield.split import wire
 from garfield.split.objects import pack
 from garfield.split.scheduler import Batching
+from garfield.split.server.queue import LONGEST_SERVICE_S
+from garfield.split.server.serving import RunningServer
 from garfield.split.server.settings import ServeSettings
 from garfield.split.stores import Access, StoreSettings, open_store
 from garfield.split.stores.files import write_tokens
@@ -110,6 +113,19 @@ def ask(url: str, request: wire.ExtractRequest, access: str, **options: Any) -> 
         if answer.status_code != 200:
             raise wire.from_body(answer.read(), answer.status_code)
         return wire.decode_features(answer.iter_raw())
+
+
+@contextmanager
+def planned_together(server: RunningServer, count: int) -> Iterator[None]:
+    """Have the next so many requests planned as one, however slowly they come.
+
+    The window must be all of what a request takes (window_fraction=1.0).
+    """
+    queue = server.service.queue
+    queue.service_s = LONGEST_SERVICE_S
+    yield
+    until(lambda: queue.waiting == count)
+    server.loop.call_soon_threadsafe(queue.plan)
 
 
 def status(url: str) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -26,6 +25,7 @@ from tests.split_server import (
     ask,
     expected,
     images,
+    planned_together,
     status,
     stocked,
     until,
@@ -447,10 +447,11 @@ def test_requests_are_spread_evenly_over_devices(stock, ann):
         ask(server.url, ann.asks(), ann.access)
         served = {name: record.served for name, record in server.service.queue.records.items()}
         with ThreadPoolExecutor(4) as threads:
-            many = [
-                threads.submit(ask, server.url, ann.asks(samples=LONG[:300]), ann.access)
-                for _ in range(4)
-            ]
+            with planned_together(server, 4):
+                many = [
+                    threads.submit(ask, server.url, ann.asks(samples=LONG[:300]), ann.access)
+                    for _ in range(4)
+                ]
             assert all(len(each.result().values) == 300 for each in many)
         for name, record in server.service.queue.records.items():
             assert record.served - served[name] == 2
@@ -474,16 +475,15 @@ def test_ten_tenants_at_once_under_a_budget_that_fits_six(tmp_path):
     settings = stock.settings(workers=10, budget=f"{budget}B", batching=batching)
     with running_server(settings) as server:
         ask(server.url, first.asks(transforms=transforms), first.access)
-        gate = threading.Barrier(10)
 
         def tenants_turn(name):
             tenant = stock.tenants[name]
-            gate.wait()
             request = tenant.asks(transforms=transforms, samples=tuple(range(100)))
             return ask(server.url, request, tenant.access)
 
-        with ThreadPoolExecutor(10) as threads:
-            answers = [*threads.map(tenants_turn, names)]
+        with ThreadPoolExecutor(10) as threads, planned_together(server, 10):
+            turns = [threads.submit(tenants_turn, name) for name in names]
+        answers = [turn.result() for turn in turns]
         told, memory = status(server.url), server.service.pool.devices["cpu0"]
         device = told["devices"]["cpu0"]
         assert device["limited_by"] != "RLIMIT_DATA" or not hasattr(memory, "directory")

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import signal
 import sys
-import threading
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from garfield.core.frameworks import FRAMEWORKS, tensorflow
+from garfield.runs.interrupts import raise_again_if_dropped
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # as malloc.h has them
 _LARGEST_FROM_HEAP = 32 << 20  # bytes; glibc allows no more. Larger pieces are whole vectors
 _PR_SET_PDEATHSIG = 1
-_SOON_S = 0.05  # by then the destructor that was called meanwhile is over
 
 # TensorFlow may be forked after it was imported, but not after it has computed anything:
 # its threads would be missing in the child. So it is imported ahead, and nothing more.
@@ -49,28 +46,13 @@ def die_with_parent() -> None:
 
 
 def end_on_sigterm() -> None:
-    """Have SIGTERM raise SystemExit in the main thread, once, wherever that is then.
-
-    While an object is destroyed, Python drops what is raised and only reports it: a node that was
-    told to end at that moment went on. So a request that was dropped is made again.
-    """
-    report = sys.unraisablehook
+    """Have SIGTERM raise SystemExit in the main thread, once, wherever that is then."""
 
     def end(*_: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not disturb the first
         sys.exit(0)
 
-    def dropped(unraisable: Any) -> None:
-        if unraisable.exc_type is not SystemExit:
-            report(unraisable)
-            return
-        signal.signal(signal.SIGTERM, end)
-        again = threading.Timer(_SOON_S, os.kill, (os.getpid(), signal.SIGTERM))
-        again.daemon = True
-        again.start()
-
-    sys.unraisablehook = dropped
-    signal.signal(signal.SIGTERM, end)
+    raise_again_if_dropped(SystemExit, [signal.SIGTERM], end)
 
 
 def name_process(name: str) -> None:
