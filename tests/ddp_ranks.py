@@ -15,13 +15,19 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.forkservers import with_a_forkserver_of_its_own
+
 WAIT_S = 500.0
+_started = []  # with a forkserver that has loaded what ranks need
 TINY_MB = 0.0001  # about 26 numbers: a bucket for nearly every parameter
 
 
 def run(job, n, directory, *arguments):
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.ddp_ranks"])
+    if context not in _started:
+        with_a_forkserver_of_its_own()
+        context.set_forkserver_preload(["tests.ddp_ranks", "torch._dynamo"])
+        _started.append(context)
     store = Path(directory) / "store"
     ranks = [
         context.Process(target=_rank, args=(job, rank, n, store, arguments), daemon=True)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -151,11 +150,3 @@ def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     while not holds():
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(0.01)
-
-
-def with_a_forkserver_of_its_own() -> None:
-    """Let worker processes share what theirs has loaded, and not what other tests' has.
-
-    A forkserver that an earlier test started lacks the modules, and each worker would load them.
-    """
-    forkserver._forkserver._stop()  # what the standard library's own tests use

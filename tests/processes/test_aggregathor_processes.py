@@ -15,6 +15,7 @@ pytest.importorskip("cryptography")
 from garfield.apps.settings import Settings
 from garfield.launch.processes import Processes
 from garfield.launch.simulate import simulate
+from tests.marks import heavy_but
 
 GARFIELD = Path(sys.executable).parent / "garfield"
 PATIENCE_S = 200.0  # for a machine that is busy otherwise
@@ -40,7 +41,7 @@ def filled(events):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by", ["memory", "tcp", "tls"])
+@pytest.mark.parametrize("by", heavy_but(["memory", "tcp", "tls"], "tls"))
 def test_processes_learn_and_lose_what_the_simulation_loses(by):
     real, simulated = trained(SMALL, by), []
     simulate(SMALL, simulated.append)

@@ -75,6 +75,7 @@ def test_one_that_fails_ends_the_run_and_is_named(kind, why):
     assert not [pid for pid in pids.values() if psutil.pid_exists(pid)]
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_a_run_that_is_stopped_midway_ends_by_itself():
     def sink(event):

@@ -76,6 +76,7 @@ def test_ctrl_c_kept_pressed_ends_a_run_in_good_order(garfield, tmp_path, moment
     until(lambda: not alive(garfield.seen))
 
 
+@pytest.mark.heavy
 def test_sigterm_after_the_last_step_is_an_interrupt_too(garfield, tmp_path):
     """It ended the process by the signal, with -15."""
     process = garfield(*SMALL, "--simulate", "--steps", 3, "--out", "x")
@@ -111,6 +112,7 @@ def test_what_a_killed_launcher_left_in_the_temporary_directory_is_swept(
         _kill_a_launcher_and_start_another(garfield, tmp_path, Path(short))
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_a_run_needs_no_short_path_for_temporary_files(garfield, tmp_path, monkeypatch):
     """It was refused: sockets stand there, whose paths may have 107 bytes."""

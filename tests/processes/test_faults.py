@@ -65,6 +65,7 @@ def test_f_workers_are_killed_and_training_goes_on():
     assert set(final["silent"]) == {"worker-1", "worker-4"}
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_the_primary_is_killed_and_the_next_server_takes_over():
     settings = BASE.updated(app="crash-tolerant", servers=3, f_servers=1)
@@ -133,6 +134,7 @@ def test_a_server_restarted_far_behind_rejoins_from_its_peers():
     assert steps == sorted(set(steps))  # it began anew, and never went back to what was over
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_more_dead_workers_than_f_stop_the_run_and_are_named():
     events = []

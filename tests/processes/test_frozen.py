@@ -55,6 +55,7 @@ def test_a_frozen_server_that_the_run_tolerates_is_ended_when_the_others_are_don
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_a_frozen_server_that_the_run_cannot_do_without_fails_it_when_the_others_have_given_up():
     settings = BASE.updated(app="msmw", servers=3, f_servers=1, give_up_s=3.0)

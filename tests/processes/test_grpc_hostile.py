@@ -403,7 +403,13 @@ NO_PROOF = {  # that a slow or broken link might look like, or that the peer its
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize(
+    "lie",
+    [
+        pytest.param(lie, marks=[pytest.mark.heavy] if lie in LASTS and lie != "stall" else [])
+        for lie in LIES
+    ],
+)
 def test_a_lie_costs_the_liar_its_turn_and_nobody_else_anything(lie, liar, book, start):
     node = start("node-0")
     start("honest")

@@ -34,6 +34,7 @@ def test_guanyu_learns_with_liars_on_both_sides_and_nobody_waits_for_a_dead_work
     assert finished["server-0"]["gradients"] == 7  # n − f, whoever they are
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_liubei_learns_over_tls_with_liars_on_both_sides_and_reports_what_its_filters_did():
     settings = BASE.updated(

@@ -73,7 +73,7 @@ def files(tmp_path_factory):
         yield Place(url, ours(), server)
 
 
-@pytest.fixture(scope="module", params=heavy_but(["file", "swift", "s3"], "file", "s3"))
+@pytest.fixture(scope="module", params=heavy_but(["file", "swift", "s3"], "s3"))
 def place(request):
     if request.param == "file":
         yield request.getfixturevalue("files")
@@ -161,7 +161,7 @@ class _Unwritable:
         return getattr(self._store, name)
 
 
-@pytest.mark.parametrize("alter", ["cut", "flip", "swap"])
+@pytest.mark.parametrize("alter", heavy_but(["cut", "flip", "swap"], "swap"))
 def test_altered_features_are_made_anew(files, alter):
     with talking(files.server) as servers:
         right, _ = epoch_of(loader_of(files.data(), servers))
@@ -180,6 +180,7 @@ def test_altered_features_are_made_anew(files, alter):
         epoch_of(loader_of(files.data(), None))
 
 
+@pytest.mark.heavy
 def test_with_augmentation_variants_are_kept_and_come_in_turn(files):
     before = len(files.kept)
     with talking(files.server) as servers:
@@ -209,6 +210,7 @@ def test_two_ranks_share_what_is_to_be_made(files):
     assert made == [2, 1]
 
 
+@pytest.mark.heavy
 def test_the_disk_of_the_client_keeps_them_as_well(files, tmp_path):
     with talking(files.server) as servers:
         loader = loader_of(files.data(), servers, cache=str(tmp_path))
@@ -238,6 +240,7 @@ def test_a_request_for_part_of_an_object_stores_nothing(files):
     assert files.kept == before
 
 
+@pytest.mark.heavy
 def test_features_are_not_handed_out_once_the_right_is_withdrawn(swift):
     """Bob reads Alice's container as long as she lets him."""
     alice = swift.settings("alice")

