@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import os
+import signal
 
 # one thread a process: two test processes that each use all cores wait for each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -8,6 +9,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import hypothesis
 import pytest
+
+# as in a terminal: a shell that starts tests in the background has them ignore Ctrl-C, and what
+# they start would inherit that
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # how long an example takes says how busy the machine is; examples are the same in every run
 hypothesis.settings.register_profile("garfield", deadline=None, derandomize=True)

@@ -38,7 +38,10 @@ def garfield(tmp_path, *words):
 @pytest.mark.parametrize(
     "framework", ["tensorflow", pytest.param("torch,tensorflow", marks=pytest.mark.heavy)]
 )
-def test_a_run_learns_although_one_lies_goes_on_and_is_quiet(tmp_path, framework):
+def test_a_run_learns_although_one_lies_goes_on_and_is_quiet(tmp_path, framework, monkeypatch):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     words = ("train", *SMALL, "--framework", framework, "--gar", "multi-krum", "--steps", 40,
              "--out", "x")  # fmt: skip
     code, _, err = garfield(tmp_path, *words)
@@ -53,6 +56,7 @@ def test_a_run_learns_although_one_lies_goes_on_and_is_quiet(tmp_path, framework
     assert code == 0, err
     again = json.loads((tmp_path / "x/summary.json").read_text())
     assert (again["steps"], again["resumed_at"]) == (45, [40])
+    assert not [*temporary.iterdir()]  # TensorFlow writes the source of what it traces
 
 
 @pytest.mark.heavy

@@ -30,7 +30,7 @@ def garfield(tmp_path):
         program = Path(sys.executable).parent / "garfield"
         process = subprocess.Popen(
             [program, *before, command, *map(str, words)], cwd=tmp_path, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         started.append(process)
         return process
@@ -44,11 +44,6 @@ def garfield(tmp_path):
     for pid in seen:
         if psutil.pid_exists(pid):
             os.kill(pid, signal.SIGKILL)
-
-
-def heed_interrupts():
-    """As in a terminal: tests may be run by a shell that ignores Ctrl-C, which is inherited."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def until(condition, timeout_s=PATIENCE_S):

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import tempfile
 import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
+from multiprocessing import util
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
@@ -109,6 +111,7 @@ def run_attached(
     """Be a process that ends with its supervisor, however that ends."""
     die_with_parent()
     prepare(name)
+    tempfile.tempdir = util.get_temp_dir()  # what libraries leave (TensorFlow does) is swept too
     if run(target, Channel(name, connection, lambda: os._exit(1)), arguments):
         raise SystemExit(1)
 
