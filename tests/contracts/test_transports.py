@@ -141,11 +141,13 @@ NETWORKS = {
 
 
 QUICK = {"grpc-memory", "udp"}  # they stand for the other real networks in a quick run
+HEAVY = {"grpc-tls", "grpc-unix", "udp-memory"}  # what they have, others of `make test` have too
 
 
 def _marked(network):
-    quick = network in QUICK or network.startswith("simulated")
-    return network if quick else pytest.param(network, marks=pytest.mark.slow)
+    if network in QUICK or network.startswith("simulated"):
+        return network
+    return pytest.param(network, marks=pytest.mark.heavy if network in HEAVY else pytest.mark.slow)
 
 
 @pytest.mark.parametrize("network", [_marked(network) for network in NETWORKS])

@@ -23,7 +23,6 @@ from tests.ddp_ranks import (
     small_model,
     wrapped,
 )
-from tests.marks import heavy_but
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -250,9 +249,8 @@ def test_all_ranks_end_with_the_same_bits(attacked, name):
 EXAMPLE = Path(__file__).parents[2] / "examples" / "06-torchrun-ddp" / "digits.py"
 
 
-@pytest.mark.parametrize(
-    ("options", "learns"), heavy_but([([], True), (["--plain"], False)], ([], True))
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize(("options", "learns"), [([], True), (["--plain"], False)])
 def test_the_example_learns_under_torchrun_and_plain_ddp_does_not(options, learns):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     done = subprocess.run(

@@ -15,6 +15,7 @@ from garfield.coding import CODES, CyclicCode, RepetitionCode, cyclic, make_code
 from garfield.coding.cyclic import fourier, project
 from garfield.coding.locator import Locator
 from garfield.core.errors import BoundError, DecodingError, InputError
+from tests.marks import heavy_but
 
 D = 3
 
@@ -113,7 +114,7 @@ def refusals(code, silent, liars):
     return refused
 
 
-@pytest.mark.parametrize("n", [3, 4, 5, 6, 7])
+@pytest.mark.parametrize("n", heavy_but([3, 4, 5, 6, 7], 3, 4, 5, 6))
 @pytest.mark.parametrize("name", sorted(CODES))
 def test_whoever_is_late_it_is_the_mean_without_liars_or_an_error(name, n):
     for code in codes_of(name, n):
