@@ -56,6 +56,18 @@ def test_a_server_that_takes_long_to_start_again_takes_its_workers_back_before_i
     assert not record.failures
 
 
+@pytest.mark.parametrize("case", TRUSTED, ids=ids)
+def test_a_server_whose_answers_take_longer_than_a_time_out_takes_its_workers_back_too(
+    case: Case,
+) -> None:
+    """The search found it: they were cut off at the time-out, and asked again in vain."""
+    slow = (Slow(2.0 * case.timeout_s),)
+    case = replace(case, slow=slow, crash=Crash("server-0", 7, 0.0, saved=4))
+    _, record = play(case)
+    assert record.finished
+    assert not record.failures
+
+
 def test_all_servers_go_on_from_their_checkpoints_and_the_run_ends() -> None:
     case = Case("msmw", "median", "trimmed-mean", n_w=4, n_ps=5, f_ps=1, steps=9)
     crash = Crash("server-0", 7, 0.5, saved=4, all_servers=True)

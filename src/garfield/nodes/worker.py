@@ -145,7 +145,7 @@ class Worker(Node):
             if self.q_ps < n
             else Quorum.of_all(n, self.f_ps, needs=needs)
         )
-        deadline = self.clock() + self.waits.give_up_s
+        began = self.clock()
         wait_s = self.waits.timeout_s if self.follows_back else inf
         stands: dict[str, int] = {}
         while True:
@@ -153,14 +153,15 @@ class Worker(Node):
                 return self.gather(
                     self.servers, Key("model", self.step), length=length,
                     quorum=replace(quorum, looks_back_after_s=wait_s),
-                    timeout_s=max(_SHORTEST_S, deadline - self.clock()),
+                    timeout_s=max(_SHORTEST_S, began + self.waits.give_up_s - self.clock()),
                 ).rows  # fmt: skip
             except Unheard:
                 # half a time-out later it sees what it has asked now. No more rarely: a server that
                 # takes long to start again would give up before its workers look
-                wait_s = self.waits.timeout_s / (1 if self._follow_back(stands) else 2)
+                followed = self._follow_back(stands, self.clock() - began)
+                wait_s = self.waits.timeout_s / (1 if followed else 2)
             except Behind:
-                deadline = self.clock() + self.waits.give_up_s
+                began = self.clock()
                 stands.clear()
                 found = self.newest(
                     self.servers, "model", length=length, beyond=self.step, f=self.f_ps,
@@ -170,19 +171,20 @@ class Worker(Node):
                     self.step = found.step
                     return found.rows
 
-    def _follow_back(self, stands: dict[str, int]) -> bool:
+    def _follow_back(self, stands: dict[str, int], waited_s: float) -> bool:
         """Go back to where the servers are, if enough of them were started again.
 
         Nobody is waited for: a model may be on its way, and must not be late for this. What is
         not answered at once is there at the next look, if it is of the same step still; `stands`
-        is what servers have said at that step, now and before.
+        is what servers have said at that step, now and before. An answer may take as long as this
+        worker has waited: where all take longer than a time-out, none would be heard otherwise.
         """
         n, f, step = len(self.servers), self.f_ps, self.step
         known, ends = until_known(step, n=n, f=f), self.clock() + _SHORTEST_S
         replies = self.transport.pull(
             self.servers, Key(STANDING.name, NEWEST, step), length=len(SAID),
             until=lambda heard: min(known(heard), max(0.0, ends - self.clock())),
-            timeout_s=self.waits.timeout_s,
+            timeout_s=max(self.waits.timeout_s, waited_s),
         )  # fmt: skip
         stands |= replies.steps
         back = went_back_to(stands, step, n=n, f=f)

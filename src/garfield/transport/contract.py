@@ -105,6 +105,11 @@ class Key:
         return self.step == NEWEST
 
     @property
+    def least_step(self) -> int:
+        """The earliest step whose vector answers it."""
+        return self.round if self.is_newest else self.step
+
+    @property
     def dtype(self) -> np.dtype[np.floating[Any]]:
         """The numbers that travel under it: asker and answerer know it from the kind."""
         return kind_named(self.kind).dtype

@@ -240,7 +240,10 @@ class SimulatedTransport:
         return pull.collector.replies(timeout_s, pull.slow, late=late)
 
     def _still_coming(self, peers: Sequence[str], key: Key) -> dict[str, _OnItsWay]:
-        """What has come, or is on its way, for a pull of the same key that ended without it."""
+        """What has come, or is on its way, for a pull of the same key that ended without it.
+
+        What was left open for a later step is given up: an earlier one is asked for now.
+        """
         found = {}
         for peer in peers:
             place = peer, key.kind
@@ -249,6 +252,9 @@ class SimulatedTransport:
                 if left is not None and left.key == key and left.on_its_way is not None:
                     found[peer] = left.on_its_way
                     del requests[place]
+            left = self._left_open.get(place)
+            if left is not None and key.least_step < left.key.least_step:
+                del self._left_open[place]
             self._came_late.pop(place, None)  # nobody asks for it any more
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -11,6 +12,7 @@ from garfield.testing.network import (
     GRADIENT,
     NAMES,
     Cluster,
+    PlainOutbox,
     expect_names,
     expect_reason,
     expect_row,
@@ -20,7 +22,7 @@ from garfield.testing.network import (
     vector,
 )
 from garfield.testing.promises import expect
-from garfield.transport.contract import NEWEST, Heard, Key, Ready, first
+from garfield.transport.contract import NEWEST, Heard, Key, Ready, Transport, first
 
 
 def deadlines_are_kept(cluster: Cluster) -> None:
@@ -91,6 +93,22 @@ def who_is_late_is_not_cut_off(cluster: Cluster) -> None:
 def what_came_late_counts_if_it_is_asked_for_again(cluster: Cluster) -> None:
     """What has come since its pull ended is not sent twice: it counts for one of the same key."""
     (asker, *_), boxes = cluster.start_all([None, ready(1), None])
+    _comes_late_and_counts(cluster, asker, boxes)
+
+
+def what_came_late_counts_though_a_later_step_was_asked_for_before(cluster: Cluster) -> None:
+    """A request for a later step that nobody waits for makes room for that of an earlier one."""
+    (asker, *_), boxes = cluster.start_all([None, ready(1), None])
+    shortly = partial(_seconds_until, cluster, cluster.network.now_s() + 0.2)
+    later = Key("gradient", GRADIENT.step + 1)
+    expect_silent(cluster.pull(asker, ["worker-2"], shortly, key=later), "worker-2")
+    _comes_late_and_counts(cluster, asker, boxes)
+
+
+def _comes_late_and_counts(
+    cluster: Cluster, asker: Transport, boxes: Sequence[PlainOutbox]
+) -> None:
+    """A gradient of worker-2 comes after a pull that worker-1 was enough for."""
     cluster.pull(asker, NAMES[1:3], first(1))
     boxes[2].publish(GRADIENT, vector(2))
     for _ in range(50):  # until it has arrived
@@ -122,5 +140,6 @@ CHECKS = (
     deadlines_are_kept, whoever_drips_is_silent, how_long_to_wait_may_be_said_meanwhile,
     what_is_kept_back_comes_late, who_is_late_is_not_cut_off,
     what_came_late_counts_if_it_is_asked_for_again,
+    what_came_late_counts_though_a_later_step_was_asked_for_before,
     an_earlier_step_is_not_kept_waiting_by_a_later_one,
 )  # fmt: skip

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from garfield.core.silence import Reason, Silence, no_answer
 from garfield.transport.collector import ReplyCollector
-from garfield.transport.contract import Gone, Key
+from garfield.transport.contract import Gone
 from garfield.transport.grpc import wire
 from garfield.transport.grpc.carriers import Attempt, Carrier, Received
 from garfield.transport.grpc.options import CLIENT, MAX_CALL_S, METHOD, NAME_KEY, aio, grpc
@@ -93,12 +93,7 @@ class _Request:
         key = self.attempt.request.key
         if self.pull is not None or (key.is_newest and self.attempt.progress is not None):
             return False
-        return _least_step(by.key) < _least_step(key)
-
-
-def _least_step(key: Key) -> int:
-    """The earliest step whose vector answers a request for `key`."""
-    return key.round if key.is_newest else key.step
+        return by.key.least_step < key.least_step
 
 
 class Asking:
