@@ -7,6 +7,7 @@ from cyclopts import App
 app = App(name="elastic", help="Share a cluster among training jobs that are scaled as they train.")
 
 _COMMANDS = {
+    "simulate": "Compare policies on the same simulated jobs, from profiles of real models.",
     "replay": "Take recorded decisions again, by the same policy or another, and compare.",
 }
 
