@@ -16,6 +16,8 @@ import numpy as np
 
 from garfield.core.types import Matrix
 
+_SAME = 1e-10
+"""What is left of a regressor of length 1 without the others, squared, that counts as nothing."""
 _ROUNDING = 1e-9
 """Residuals, relative to |y|², that count as equal: fewer regressors are then preferred."""
 
@@ -26,29 +28,41 @@ def nonnegative(rows: Matrix, wanted: Matrix) -> Matrix:
     Of solutions that fit equally well, the one with the fewest regressors, and the earlier ones.
     """
     k = rows.shape[1]
-    best, error = np.zeros(k), float(wanted @ wanted)
-    slack = _ROUNDING * error
-    gram, right = rows.T @ rows, rows.T @ wanted
+    scale = np.sqrt((rows * rows).sum(axis=0))  # 1, n and n·b differ by orders of magnitude
+    scale[scale == 0] = 1.0
+    unit = rows / scale
+    gram, right = (unit.T @ unit).tolist(), (unit.T @ wanted).tolist()
+    best, least = np.zeros(k), float(wanted @ wanted)
+    slack = _ROUNDING * least
     for count in range(1, k + 1):
-        for chosen in map(list, combinations(range(k), count)):
-            found = _solved(gram[np.ix_(chosen, chosen)], right[chosen])
-            if found is None or (found < 0).any():
+        for chosen in combinations(range(k), count):
+            found = _solved([[gram[i][j] for j in chosen] + [right[i]] for i in chosen])
+            if found is None or min(found) < 0:
                 continue
-            residual = wanted - rows[:, chosen] @ found
-            left = float(residual @ residual)
-            if left < error - slack:
-                best, error = np.zeros(k), left
-                best[chosen] = found
-    return best
+            left = wanted - unit[:, list(chosen)] @ found
+            error = float(left @ left)
+            if error < least - slack:
+                best, least = np.zeros(k), error
+                best[list(chosen)] = found
+    unscaled: Matrix = best / scale
+    return unscaled
 
 
-def _solved(gram: Matrix, right: Matrix) -> Matrix | None:
-    """The solution of the normal equations; None if regressors say the same."""
-    scale = np.sqrt(np.diag(gram))  # to unit columns: 1, n and n·b differ by orders of magnitude
-    if not scale.all():
-        return None
-    scaled = gram / np.outer(scale, scale)
-    if np.linalg.cond(scaled) > 1e12:
-        return None
-    solved: Matrix = np.linalg.solve(scaled, right / scale) / scale
-    return solved
+def _solved(system: list[list[float]]) -> list[float] | None:
+    """The solution of a few equations, right-hand sides last; None if they say the same.
+
+    Elimination in plain Python: at this size a call of numpy takes longer than the sums. Pivots
+    of a matrix of products need not be searched for.
+    """
+    k = len(system)
+    for at in range(k):
+        if system[at][at] < _SAME:
+            return None
+        for below in range(at + 1, k):
+            factor = system[below][at] / system[at][at]
+            system[below] = [b - factor * a for a, b in zip(system[at], system[below], strict=True)]
+    found = [0.0] * k
+    for at in reversed(range(k)):
+        rest = sum(system[at][j] * found[j] for j in range(at + 1, k))
+        found[at] = (system[at][k] - rest) / system[at][at]
+    return found
