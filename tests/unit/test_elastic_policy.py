@@ -1,9 +1,12 @@
 """Policies of elastic training, one decision at a time."""
 
+from pathlib import Path
+
 import pytest
 
 from garfield.core.errors import ConfigError, InputError, UnknownName
 from garfield.elastic.policy import (
+    POLICIES,
     Decision,
     Job,
     JobRequest,
@@ -241,3 +244,14 @@ def test_a_policy_of_the_user_s_is_one_class():
 
     found = FirstOnly().decide(on_one_node(1, (Job("a", JobRequest(), 0),)))
     assert found["a"].workers == 1
+
+
+def test_the_policy_in_the_documentation_works():
+    text = (Path(__file__).parents[2] / "docs" / "elastic.md").read_text()
+    code = text.partition("```python\n")[2].partition("```")[0]
+    try:
+        exec(code, {})
+        jobs = tuple(Job(f"job-{at}", JobRequest(), at) for at in range(3))
+        assert workers("halves", *jobs, gpus=8) == {"job-0": 2, "job-1": 2, "job-2": 0}
+    finally:
+        POLICIES.remove("halves")
