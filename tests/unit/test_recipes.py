@@ -31,6 +31,10 @@ def test_chapter_five_is_covered_but_for_its_drawings():
     assert figures | {f"table-5.{n}" for n in range(1, 5)} <= names
 
 
+def test_what_of_chapter_four_can_be_simulated_is_covered():
+    assert {f"figure-4.{n}" for n in (1, 3, 4, 5, 6, 7, 8)} <= {path.stem for path in RECIPES}
+
+
 def test_a_recipe_is_found_by_its_number_unless_a_figure_and_a_table_have_it(tmp_path):
     assert find_recipe(RECIPES[0].parent, "5.11").name == "figure-5.11"
     with pytest.raises(ConfigError, match=r"figure-5.3, table-5.3: say which"):

@@ -85,6 +85,10 @@ COMMANDS = {
         "garfield.cli.split:app",
         "Fine-tune on data in an object store, the first layers beside it.",
     ),
+    "elastic": Command(
+        "garfield.cli.elastic:app",
+        "Share a cluster among training jobs that are scaled as they train.",
+    ),
 }
 """Every command by name, in the order of `garfield --help`."""
 
