@@ -73,7 +73,7 @@ def test_of_many_proposals_at_once_one_succeeds(job):
     assert job.open().read().generation == Generation(1, (f"w{won.index(True)}",))
 
 
-def test_arrivals_are_of_the_newest_generation(job):
+def test_arrivals_are_of_the_newest_generation_and_stay_without_their_stores(job):
     kept = job.open()
     kept.propose(["a"], after=0)
     kept.propose(["a", "b"], after=1)
@@ -83,8 +83,8 @@ def test_arrivals_are_of_the_newest_generation(job):
     assert (kept.read().store, kept.read().is_ready(Generation(1, ("a",)))) == ("h:2", False)
     kept.arrive(2, "b")
     assert kept.read().is_ready(Generation(1, ("a",)))
-    kept.propose(["a", "b", "c"], after=2)
-    assert kept.read().arrived == {}
+    kept.propose(["b", "c"], after=2)
+    assert kept.read().arrived == {"b": ""}
 
 
 def test_an_older_generation_does_not_begin_after_a_later_one(job):
@@ -130,6 +130,23 @@ def test_the_later_batch_size_counts_and_a_limit_is_never_lost(job):
     assert kept.set_batch(BatchSize(16, 103, most=16))
     assert kept.set_batch(BatchSize(16, 104, most=99))
     assert kept.read().batch.most == 16
+
+
+def test_a_finished_training_goes_on_only_if_it_is_reopened(job):
+    kept = job.open()
+    kept.propose(["a", "b"], after=0)
+    kept.finish()
+    assert not kept.propose(["a"], after=1)
+    assert kept.read().finished
+    assert kept.propose(["c"], after=1, reopen=True)
+    assert not kept.read().finished
+
+
+def test_one_member_needs_no_store(job):
+    kept = job.open()
+    kept.propose(["a"], after=0)
+    assert kept.read().is_ready(Generation(0, ("a", "b")))
+    assert not kept.read().is_ready(Generation(0, ("b",)))
 
 
 def test_the_last_report_of_each_member_is_kept(job):

@@ -22,10 +22,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from garfield.core.errors import ConfigError, RunError
+from garfield.core.errors import ConfigError
 
 
-class CoordinationUnreachable(RunError):  # noqa: N818
+class CoordinationUnreachable(ConnectionError):  # noqa: N818
     """What a job has agreed on can be neither read nor changed now; worth a retry."""
 
 
@@ -36,7 +36,7 @@ class Generation:
     number: int
     """1 for the first; 0 means that there is none yet."""
     members: tuple[str, ...]
-    """Names, in the order of ranks."""
+    """Names, in the order of ranks. A name is one process's: who is started anew gets another."""
 
     def rank_of(self, member: str) -> int | None:
         """None for one who is no member."""
@@ -99,7 +99,8 @@ class JobView:
     def is_ready(self, current: Generation | None) -> bool:
         """Whether members of `current` can change to the newest without waiting for anybody."""
         awaited = self.generation.newcomers(current)
-        return awaited <= self.arrived.keys() and self.store is not None
+        has_store = len(self.generation.members) == 1 or self.store is not None
+        return awaited <= self.arrived.keys() and has_store
 
     @property
     def store(self) -> str | None:
@@ -120,8 +121,14 @@ class Coordination(Protocol):
     def read(self) -> JobView:
         """Look at all of it, as of one moment."""
 
-    def propose(self, members: Sequence[str], *, after: int) -> bool:
-        """Make generation `after` + 1 of these; False if `after` is not the newest any more."""
+    def propose(self, members: Sequence[str], *, after: int, reopen: bool = False) -> bool:
+        """Make generation `after` + 1 of these; False if `after` is not the newest any more.
+
+        Who had arrived stays so if it is in this one too, and its store is forgotten. False also
+        if the training is finished, unless it is to be reopened. Of a generation
+        without any member of the one before, the proposer vouches that those have ended: it goes
+        on from the last checkpoint.
+        """
 
     def arrive(self, number: int, member: str, store: str = "") -> None:
         """Be ready for a generation; its first member tells where it has opened a store."""

@@ -34,7 +34,7 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS generations (number INTEGER PRIMARY KEY, members TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS arrivals (
-    number INTEGER, member TEXT, store TEXT NOT NULL, PRIMARY KEY (number, member)
+    member TEXT PRIMARY KEY, number INTEGER NOT NULL, store TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS reports (member TEXT PRIMARY KEY, measured TEXT NOT NULL);
 """
@@ -79,20 +79,24 @@ class SqliteCoordination:
             _FINISHED in facts,
         )
 
-    def propose(self, members: Sequence[str], *, after: int) -> bool:
+    def propose(self, members: Sequence[str], *, after: int, reopen: bool = False) -> bool:
         named = as_json(check_members(members))
         with self._writing():
-            if self._newest().number != after:
+            if self._newest().number != after or (self._fact(_FINISHED) and not reopen):
                 return False
+            self._database.execute("DELETE FROM facts WHERE name = ?", (_FINISHED,))
             self._database.execute("INSERT INTO generations VALUES (?, ?)", (after + 1, named))
-            self._database.execute("DELETE FROM arrivals WHERE number < ?", (after + 1,))
+            self._database.execute("UPDATE arrivals SET number = ?, store = ''", (after + 1,))
+            for (member,) in self._database.execute("SELECT member FROM arrivals").fetchall():
+                if member not in members:
+                    self._database.execute("DELETE FROM arrivals WHERE member = ?", (member,))
             return True
 
     def arrive(self, number: int, member: str, store: str = "") -> None:
         with self._writing():
             if self._newest().number == number:  # else it has come too late, and is forgotten
                 self._database.execute(
-                    "INSERT OR REPLACE INTO arrivals VALUES (?, ?, ?)", (number, member, store)
+                    "INSERT OR REPLACE INTO arrivals VALUES (?, ?, ?)", (member, number, store)
                 )
 
     def begin(self, number: int) -> bool:
