@@ -82,6 +82,12 @@ class Crash:
     """The step that a server goes on from."""
     all_servers: bool = False
     """Whether all honest servers die at that step, and go on from what they have saved."""
+    ahead: tuple[str, ...] = ()
+    """Servers that have saved one step more: all were told to stop, and not in the same moment."""
+
+    def saved_by(self, name: str) -> int:
+        """The step that this server goes on from."""
+        return self.saved + (name in self.ahead)
 
     def hits(self, name: str, servers: tuple[str, ...]) -> bool:
         """Whether that node dies."""
@@ -163,7 +169,10 @@ class Case:
         made: dict[str, Any] = dict(given)
         made["moves"] = tuple(Move(**_tuples(each)) for each in given.get("moves", ()))
         made["slow"] = tuple(Slow(**_tuples(each)) for each in given.get("slow", ()))
-        made["crash"] = Crash(**given["crash"]) if given.get("crash") else None
+        crash = given.get("crash")
+        made["crash"] = (
+            Crash(**{**crash, "ahead": tuple(crash.get("ahead", ()))}) if crash else None
+        )
         return cls(**made)
 
 

@@ -79,6 +79,17 @@ def test_all_servers_go_on_from_their_checkpoints_and_the_run_ends() -> None:
     assert [worker.went_back for worker in honest] == [[(7, 4)]] * 3
 
 
+def test_servers_that_stopped_a_step_apart_go_on_together() -> None:
+    """A soak found it: one had got all proposals and forgot its own as it ended; one is silent."""
+    case = Case("msmw", "median", "trimmed-mean", n_w=4, n_ps=4, f_ps=1, steps=9)
+    crash = Crash("server-0", 8, 0.5, saved=6, all_servers=True, ahead=("server-2",))
+    case = replace(case, crash=crash, moves=(Move("server-3", "truth", "never"),))
+    assert broken(case) == []
+    _, record = play(case)
+    assert record.failures == {}
+    assert set(record.finished) == {"server-0", "server-1", "server-2"}
+
+
 @pytest.mark.parametrize("delays", [(0.3, 0.3), (0.3, 0.7), (0.9, 0.05)])
 def test_servers_of_unlike_delays_take_their_workers_back_too(delays: tuple[float, float]) -> None:
     """What each of them answers comes between two looks, and not between the same two."""

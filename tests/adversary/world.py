@@ -99,7 +99,7 @@ class World:
         if name in self._saved:
             assert case.crash is not None
             server.model.write(self._saved[name])
-            server.step, server.resumed = case.crash.saved, True
+            server.step, server.resumed = case.crash.saved_by(name), True
         numbers = case.numbers
         rules = parse(case.gar), parse(case.model_gar)
         run = Run(case.steps, numbers, *rules, self._own(), self._after_step, server)
@@ -127,7 +127,7 @@ class World:
         crash = self.case.crash
         if crash is None or name in self._crashed or not crash.hits(name, self._mortal):
             return
-        if name in self.servers and step == crash.saved:
+        if name in self.servers and step == crash.saved_by(name):
             self._saved[name] = self.servers[name].read_model()
         if step >= crash.step:
             self._crashed.add(name)

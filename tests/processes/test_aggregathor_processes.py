@@ -15,7 +15,6 @@ pytest.importorskip("cryptography")
 from garfield.apps.settings import Settings
 from garfield.launch.processes import Processes
 from garfield.launch.simulate import simulate
-from tests.marks import heavy_but
 
 GARFIELD = Path(sys.executable).parent / "garfield"
 PATIENCE_S = 200.0  # for a machine that is busy otherwise
@@ -41,7 +40,8 @@ def filled(events):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by", heavy_but(["memory", "tcp", "tls"], "tls"))
+@pytest.mark.heavy
+@pytest.mark.parametrize("by", ["memory", "tcp", "tls"])
 def test_processes_learn_and_lose_what_the_simulation_loses(by):
     real, simulated = trained(SMALL, by), []
     simulate(SMALL, simulated.append)

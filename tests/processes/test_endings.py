@@ -103,6 +103,7 @@ def heeds(pid, number):
     return bool(int(mask, 16) >> (number - 1) & 1)
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_what_a_killed_launcher_left_in_the_temporary_directory_is_swept(
     garfield, tmp_path, monkeypatch

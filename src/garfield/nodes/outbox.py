@@ -37,6 +37,7 @@ class Outbox:
         self.step = 0
         self._vectors: dict[Key, Payload] = {}
         self._left_out: set[Key] = set()
+        self._longer: set[Key] = set()
         self._lock = threading.Lock()
         self._wake: list[Callable[[], None]] = []
         self.waiting: Callable[[int], Payload | None] = lambda which: None
@@ -89,6 +90,11 @@ class Outbox:
             self._left_out = {known for known in self._left_out if not self._is_old(known)} | {key}
         self.changed()
 
+    def keep_longer(self, key: Key) -> None:
+        """Keep what is published under `key` for one step more than others of its kind."""
+        with self._lock:
+            self._longer = {key}
+
     def own(self, key: Key) -> Payload | None:
         """What was published under `key`, as its author wrote it."""
         with self._lock:
@@ -131,7 +137,7 @@ class Outbox:
         return key.step < self.step or key in self._left_out
 
     def _is_old(self, key: Key) -> bool:
-        return key.step <= self.step - key.kept_steps
+        return key.step <= self.step - key.kept_steps - (key in self._longer)
 
     def watch(self, wake: Callable[[], None]) -> None:
         self._wake.append(wake)

@@ -197,6 +197,12 @@ class Server(Node):
             self.heard.rows.clear()
         length, n = numbers * self._length, len(self.workers)
         quorum = self._quorum(q, n, self.f_w, needs or _needs(self.gar))
+        if self.resumed and len(self.servers) > 1:
+            # what it proposed is forgotten, and servers that stopped a step before may wait for it.
+            # Its model lies between honest proposals, and does as well
+            proposal = Key("proposal", self.step)
+            self.outbox.keep_longer(proposal)  # workers may let it propose the next one at once
+            self._publish(proposal)
         self._publish_model()
         give_up_at = self.clock() + self.waits.give_up_s
         while True:
