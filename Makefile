@@ -13,7 +13,7 @@ JOBS ?= 2
 
 help:
 	@echo "make demo    three trainings on real data: honest, under attack, robust under attack"
-	@echo "make test    every kind of test, ten minutes on two cores"
+	@echo "make test    every kind of test, about eleven minutes on two cores"
 	@echo "make check   lint, format, types, import layers"
 	@echo "make bench   the benchmarks (RUN=aggregation for one of them)"
 	@echo

@@ -77,8 +77,9 @@ def test_a_dead_object_server_is_told_as_an_unreachable_store(tmp_path: Path) ->
         settings = swift.settings("alice")
         store = open_store("swift://photos", settings=settings)
         store.put("x", b"x")
-        os.kill(swift.pids["object"], signal.SIGKILL)
-        psutil.wait_procs([psutil.Process(swift.pids["object"])], timeout=60)
+        process = psutil.Process(swift.pids["object"])
+        process.kill()
+        psutil.wait_procs([process], timeout=60)
         for url in ("swift://photos", "s3://photos"):
             with pytest.raises(StoreUnreachable):
                 open_store(url, settings=settings).get("x")
