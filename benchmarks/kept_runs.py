@@ -1,9 +1,10 @@
-"""Simulated trainings whose accuracies are kept, so that a long benchmark goes on where it was."""
+"""What was measured is kept, so that a long benchmark goes on where it was."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +15,44 @@ from garfield.launch.simulate import simulate
 RESULTS = Path(__file__).parents[1] / "results"
 
 
-def accuracy_of(settings: Settings, kept: str, *, fresh: bool = False, threads: int = 1) -> float:
+def kept(
+    folder: str,
+    name: str,
+    what: Mapping[str, Any],
+    measure: Callable[[], Any],
+    *,
+    fresh: bool,
+    key: str = "found",
+) -> Any:
+    """What `measure` finds of `what`, as JSON has it.
+
+    It is kept in results/`folder`, under a `name` for the eye and a digest of `what`, and not
+    measured again unless it must be `fresh`.
+    """
+    digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+    path = RESULTS / folder / f"{name}-{digest}.json"
+    if path.exists() and not fresh:
+        return json.loads(path.read_text())[key]
+    found = measure()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {**what, key: found})
+    return json.loads(path.read_text())[key]
+
+
+def accuracy_of(
+    settings: Settings, kept_in: str, *, fresh: bool = False, threads: int = 1
+) -> float:
     """The accuracy that a simulated run ends with; 0 if its model diverged.
 
-    It is kept in results/`kept`, and not run again unless it must be `fresh`.
+    Kept in results/`kept_in`.
     """
     usual = Settings().values()
     what = {k: v for k, v in settings.values().items() if k != "data_dir" and v != usual.get(k)}
     told = {**what, "gar": settings.aggregation.gar}  # the default may become another
-    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
-    name = f"{settings.samples.data}-{settings.app}-{settings.aggregation.gar}-{digest}.json"
-    path = RESULTS / kept / name
-    if path.exists() and not fresh:
-        return float(json.loads(path.read_text())["accuracy"])
-    accuracy = _trained(settings, threads)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {**told, "accuracy": accuracy})
-    return accuracy
+    name = f"{settings.samples.data}-{settings.app}-{settings.aggregation.gar}"
+    return float(
+        kept(kept_in, name, told, lambda: _trained(settings, threads), fresh=fresh, key="accuracy")
+    )
 
 
 def _trained(settings: Settings, threads: int) -> float:

@@ -15,7 +15,8 @@ A cut that takes more than 1.3 times the best so far (4 times if a planner chose
 for. Cuts between which no byte and no hundredth of the forward pass lies are one cut
 (`planner.distinct_cuts`). Nothing here is modelled, and predictions decide the order alone.
 
-Raw timings are kept in results/split_best.jsonl as they come: what is there is not made again.
+Raw timings are kept in benchmarks/raw/split_best.jsonl as they come: what is there is not made
+again.
 The authors' later version reports 87 % within 5 %; the target is 95 %.
 """
 
@@ -23,36 +24,35 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks import split_timings as raw
+from benchmarks.alone import alone
+from benchmarks.split_timed import TimedClient
 from benchmarks.split_timings import Setting, Timings, Verdict
 from benchmarks.split_world import SplitWorld, split_world
-from garfield.core.errors import ConfigError, RunError
+from benchmarks.timing import processor
+from garfield.core.errors import ConfigError
 from garfield.report.plain_tables import plain_table
 from garfield.report.tables import duration
 from garfield.split.planner import distinct_cuts, predict
 
 QUESTION = "How often is the split that a planner chooses within 5 % of the best one?"
 PLANNERS = ("thesis", "adaptive", "predictive")
-RAW = Path(__file__).parents[1] / "results" / "split_best.jsonl"
+RAW = Path(__file__).parent / "raw" / "split_best.jsonl"
+QUICK_RAW = Path(__file__).parents[1] / "results" / "split_best.quick.jsonl"
 
 _THESIS_BATCH = 2000
-_FAST = 1000.0  # Mbps, for what is not timed
 _HOPELESS, _HOPELESS_CHOSEN = 1.3, 4.0  # times the best so far
 _USUAL_S = {"alexnet": 105.0, "resnet18": 260.0, "efficientnet_lite0": 360.0}
 """What a setting takes on two quiet cores, until one was timed: for the time left alone."""
@@ -97,17 +97,17 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     path, images, piece = options.raw, 512, 32
     if options.quick:
         chosen = [Setting("alexnet", kind, 32, 16.0) for kind in ("uint8", "jpeg")]
-        path, images, piece = path.with_suffix(".quick.jsonl"), 64, 8
+        path, images, piece = QUICK_RAW, 64, 8
     done = raw.read_file(path)
     todo = [s for s in chosen if options.plan_again or s not in done or not done[s].finished]
     if todo and not options.only_judge:
-        raw.append(path, "machine", cpus=os.cpu_count(), load=os.getloadavg()[0], when=time.ctime())
+        raw.append(path, "machine", cpu=processor(), cores=os.cpu_count(), when=time.ctime())
         kinds = sorted({setting.stored_as for setting in todo})
         with (
             tempfile.TemporaryDirectory() as folder,
             split_world(Path(folder), images=images, per_object=piece, stored_as=kinds) as world,
         ):
-            _all_timed(todo, _Timing(world, path, folder), options.plan_again, console)
+            _all_timed(todo, world, path, options.plan_again, console)
     found = raw.read_file(path)
     judged = {s: found[s] for s in chosen if s in found and found[s].finished}
     verdicts = [raw.verdict(s, t, name) for s, t in judged.items() for name in PLANNERS]
@@ -132,18 +132,22 @@ def some(all_: Sequence[Setting], which: str | None) -> list[Setting]:
     return [*all_[low - 1 : high]]
 
 
-def _all_timed(todo: list[Setting], timing: _Timing, plan_again: bool, console: Console) -> None:
+def _all_timed(
+    todo: list[Setting], world: SplitWorld, path: Path, plan_again: bool, console: Console
+) -> None:
     """One client process for each model; a line when a setting is done."""
     left = list(todo)
     for model, of_model in itertools.groupby(todo, lambda setting: setting.model):
-        with timing.client(model):
+        with tempfile.TemporaryDirectory() as folder, TimedClient(world, model, folder) as client:
+            timing = _Timing(client, path)
             for setting in of_model:
                 began = time.monotonic()
-                timing.plan(setting, plan_again)
+                with alone():
+                    timing.plan(setting, plan_again)
                 timing.time(setting, partial(_tell, console, setting))
                 left.remove(setting)
                 took = duration(time.monotonic() - began)
-                ahead = duration(seconds_left(left, raw.read_file(timing.path)))
+                ahead = duration(seconds_left(left, raw.read_file(path)))
                 told = f"{len(todo) - len(left)} of {len(todo)}, {setting}: {took}; {ahead} left"
                 console.print(told, soft_wrap=True)
 
@@ -165,39 +169,15 @@ def seconds_left(left: Sequence[Setting], done: dict[Setting, Timings]) -> float
 class _Timing:
     """Does what a setting needs, with the client of its model."""
 
-    world: SplitWorld
+    client: TimedClient
     path: Path
-    folder: str
-    prepared: set[tuple[str, str, int]] = field(default_factory=set)
-    process: subprocess.Popen[str] | None = None
-
-    @contextmanager
-    def client(self, model: str) -> Iterator[None]:
-        """The client's process, which ends when nothing more is asked of it."""
-        words = [*self.world.network.beside_client, sys.executable, "-m",
-                 "benchmarks.split_best_client", model, self.world.server]  # fmt: skip
-        # profiles are kept there, so they are of this very run
-        environment = self.world.environment | {"GARFIELD_DATA": self.folder}
-        self.process = subprocess.Popen(
-            words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            process_group=0,
-        )  # fmt: skip
-        try:
-            yield
-        finally:
-            self.process.terminate()
-            self.process.wait()
-            for stream in (self.process.stdin, self.process.stdout):
-                if stream is not None:
-                    stream.close()
 
     def plan(self, setting: Setting, again: bool) -> None:
         """Let the client measure what planners are told, unless that was done."""
         known = raw.read_file(self.path).get(setting)
         if known is not None and known.situation is not None and not again:
             return
-        self.world.network.limit(setting.mbps)
-        told = self._asked("plan", stored_as=setting.stored_as, batch=setting.batch)["situation"]
+        told = self.client.measured(setting.stored_as, mbps=setting.mbps, batch=setting.batch)
         cuts = distinct_cuts(raw.situation_from(told))
         raw.append(self.path, "plan", setting, situation=told, cuts=cuts)
 
@@ -222,47 +202,19 @@ class _Timing:
         self, setting: Setting, cut: int, before: Timings, tell: Callable[[str], None]
     ) -> Timings:
         """One visit, appended to the raw file; all timings of the setting with it."""
-        network, stored_as = self.world.network, setting.stored_as
-        network.limit(_FAST)
-        if (setting.model, stored_as, cut) not in self.prepared:
-            self._asked("prepare", stored_as=stored_as, split=cut)
-            self.prepared.add((setting.model, stored_as, cut))
-        network.limit(setting.mbps)
         best_s = before.best_s if before.times else None
         chosen = cut in {before.chosen(name) for name in PLANNERS}
         factor = _HOPELESS_CHOSEN if chosen or cut in before.times else _HOPELESS
-        told = self._asked(
-            "time", stored_as=stored_as, batch=setting.batch, split=cut,
-            iterations=raw.LEAST_ITERATIONS, hopeless_s=best_s and factor * best_s,
-        )  # fmt: skip
-        network.limit(_FAST)
-        self._answer()  # what was under way has arrived
+        with alone():
+            told = self.client.time(
+                setting.stored_as, mbps=setting.mbps, batch=setting.batch, split=cut,
+                iterations=raw.LEAST_ITERATIONS, hopeless_s=best_s and factor * best_s,
+            )  # fmt: skip
         record = raw.append(self.path, "timed", setting, split=cut, load=os.getloadavg()[0], **told)
         times = " ".join(f"{each:.2f}" for each in record["seconds"])
         least = record["at_least_s"]
         tell(f"cut {cut}: " + (f"more than {least:.2f} s" if least else f"{times} s"))
         return raw.read_file(self.path)[setting]
-
-    def _asked(self, do: str, **words: Any) -> dict[str, Any]:
-        stdin = self._stream("stdin")
-        stdin.write(json.dumps({"do": do, **words}) + "\n")
-        stdin.flush()
-        answer = self._answer()
-        if "overdue" in answer:
-            self.world.network.limit(_FAST)
-            answer = self._answer()
-        return answer
-
-    def _answer(self) -> dict[str, Any]:
-        line = self._stream("stdout").readline()
-        if not line:
-            raise RunError("The client ended; what it said stands above.")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def _stream(self, name: str) -> IO[str]:
-        stream: IO[str] = getattr(self.process, name)
-        return stream
 
 
 def _table_of_settings(judged: dict[Setting, Timings]) -> Table:

@@ -1,247 +1,276 @@
 """Time and bytes of plain fine-tuning and of a split, over links from 5 to 1000 Mbps.
 
 Store, server and client are real and apart: two network namespaces with `tc tbf` between them,
-each side pinned to one core. A cell is one run of `garfield split train`, one epoch, once per way:
+each side pinned to one core. A cell is real training by one way, through the store, the link and
+the optimizer's step: seconds of an iteration, once requests ahead of training fill their window
+(one iteration is not counted), and bytes that were counted on arrival.
 
     plain            every layer at the client, the frozen ones on whole batches, as in the thesis
     plain, chunked   the same, the frozen layers 50 samples at a time
-    split            as planned from the measured link
-    extracted once   features are put beside the data first, then trained on (only if asked for)
-    webdataset       plain, by WebDataset's own loader from shards in the store's S3 (only if asked
-                     for: `--ways webdataset`, with `pip install webdataset`)
+    split            where the adaptive planner cuts, from the link as it was measured
+    predictive       where the predictive planner cuts, from times of both sides as well
+    webdataset       plain, by WebDataset's own loader from shards in the store's S3
 
-Weights of the split that the nominal bandwidth leads to are put beside the store first, as they
-would be after the first of many runs; others are uploaded in the run, and count. Every cell is kept
-in results/split_link.jsonl as soon as it is done, and not run again (--anew does).
+A batch is 128, or less where streaming it would take more than 15 s: to halve batch and bandwidth
+together leads planners to the same cut. Every cell is kept in benchmarks/raw/split_link.jsonl as
+soon as it is done, and not run again; --show runs nothing and prints all that are there.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.alone import alone
+from benchmarks.split_timed import TimedClient
+from benchmarks.split_timings import CutTime
 from benchmarks.split_world import SplitWorld, checked, split_world
+from benchmarks.timing import processor
 from garfield.report.plain_tables import plain_table
 from garfield.report.split_summary import size
+from garfield.split.planner import Situation, choose
 
-QUESTION = "How long does an epoch take over a limited link, and what crosses it: plain and split?"
+QUESTION = "How long does an iteration take over a limited link, and what crosses it?"
 
-WAYS = {
-    "plain": ["--baseline"],
-    "plain, chunked": ["--baseline", "--chunk", "50"],
-    "split": [],
-    "extracted once": ["--materialise"],
-}
+PLAIN = {"plain": 0, "plain, chunked": 50}
+"""Samples at a time through the frozen layers at the client; 0 for the whole batch."""
+PLANNED = {"split": "adaptive", "predictive": "predictive"}
 WEBDATASET = "webdataset"
-KEPT = Path(__file__).parents[1] / "results" / "split_link.jsonl"
-USUAL = ["plain", "plain, chunked", "split"]
-_FORGET_FEATURES = """
-import sys
-from garfield.split.stores import StoreSettings, open_store
-store = open_store(sys.argv[1], settings=StoreSettings(plain_http=True))
-for name in store.names(".garfield/features/"):
-    store.delete(name)
-"""
-_PUT_WEIGHTS = """
-import sys
-from garfield.split.models import load
-from garfield.split.models.weights import put_weights
-from garfield.split.planner import choose, situation_of
-from garfield.split.profile import profile_sizes
-from garfield.split.client.data_set import DataSet
-from garfield.split.stores import StoreSettings
-url, name, batch, mbps = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
-data = DataSet.open(url, StoreSettings(plain_http=True))
-weights = "pretrained" if name == "efficientnet_lite0" else None
-model = load(name, weights, classes=len(data.classes))
-situation = situation_of(
-    profile_sizes(model), stored_bytes=data.stored_bytes_per_sample, batch=batch,
-    bandwidth_bps=0.95e6 * mbps, freeze=model.freeze)
-plan = choose(situation)
-split = plan.split
-if sys.argv[5] == "extracted once" and plan.candidates:  # the smallest, and of those the last
-    split = min(plan.candidates, key=lambda each: (situation.sample_bytes(each), -each))
-if split:
-    put_weights(data.store, model.prefix(split))
-print(split)
-"""
+WAYS = [*PLAIN, *PLANNED, WEBDATASET]
+KEPT = Path(__file__).parent / "raw" / "split_link.jsonl"
+IMAGES, PER_OBJECT = 512, 32
+ITERATIONS, LEAST_S = 3, 8.0
+"""At least so many are timed, and for so long: pieces of a batch come in bursts."""
+_MOST_BATCH, _LEAST_BATCH, _LONGEST_S = 128, 16, 15.0
+_STORED = {"float32": 602_112, "uint8": 150_528, "jpeg": 16_000}  # bytes of an image, about
 
-
-Place = tuple[str, str, float, str, int, int, int]
+Place = tuple[str, str, int, float, str]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run."""
+    """Training by one way, over one link."""
 
     model: str
     stored_as: str
+    batch: int
     mbps: float
     way: str
     split: int
-    time_s: float
+    seconds: tuple[float, ...]
+    """Of each iteration."""
     bytes_per_iteration: float
-    received_bytes: int
-    uploaded_bytes: int
-    loss: float
-    load: float
-    """Processes that wanted a core when it ended, on average: 2 on a machine of our own."""
-    batch: int
-    images: int
-    epochs: int
+    processor: str
 
     @property
     def place(self) -> Place:
         """What tells it from other cells."""
-        return (
-            self.model, self.stored_as, self.mbps, self.way, self.batch, self.images, self.epochs,
-        )  # fmt: skip
+        return (self.model, self.stored_as, self.batch, self.mbps, self.way)
+
+    @property
+    def iteration_s(self) -> float:
+        return fmean(self.seconds)
+
+    @property
+    def deviation(self) -> float:
+        """The standard error of the mean, as a share of it."""
+        return CutTime([*self.seconds]).deviation
+
+    def told(self) -> dict[str, Any]:
+        """For results and recipes."""
+        return {**asdict(self), "iteration_s": self.iteration_s, "deviation": self.deviation}
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--models", nargs="+", default=["alexnet", "resnet18", "efficientnet_lite0"])
-    group.add_argument("--stored-as", nargs="+", default=["float32", "uint8", "jpeg"])
+    group.add_argument("--stored-as", nargs="+", default=[*_STORED], choices=[*_STORED])
     group.add_argument("--mbps", type=float, nargs="+", default=[5, 20, 50, 150, 500, 1000])
-    group.add_argument("--images", type=int, default=1000)
-    group.add_argument("--batch", type=int, default=250)
-    group.add_argument("--per-object", type=int, default=125)
-    group.add_argument("--epochs", type=int, default=1)
-    group.add_argument("--ways", nargs="+", default=USUAL, choices=[*WAYS, WEBDATASET])
+    group.add_argument("--batch", type=int, default=0, help="(so that streaming it takes 15 s)")
+    group.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS)
+    group.add_argument("--iterations", type=int, default=ITERATIONS, help="that count, at least")
     group.add_argument("--anew", action="store_true", help="run cells again that were run")
+    group.add_argument("--show", action="store_true", help="run nothing: show what is there")
 
 
 def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     """A line per cell, as they come."""
+    kept = {} if options.anew else {cell.place: cell for cell in _kept()}
+    if options.show:
+        found = list(kept.values())
+    else:
+        places = _places(options)
+        _fill(kept, places, options.iterations, console)
+        found = [kept[place] for place in places]
+    console.print(_table(found), _crossings(found))
+    return {"cells": [cell.told() for cell in found]}
+
+
+def usual_batch(stored_as: str, mbps: float) -> int:
+    """128, or the largest power of two that is streamed in 15 s; at least 16."""
+    most = _LONGEST_S * mbps * 1e6 / 8 / _STORED[stored_as]
+    batch = _MOST_BATCH
+    while batch > max(most, _LEAST_BATCH):
+        batch //= 2
+    return batch
+
+
+def _places(options: argparse.Namespace) -> list[Place]:
     rates = options.mbps[:1] if options.quick else options.mbps
-    cells = [*product(options.stored_as, options.models, rates, options.ways)]
-    numbers = options.batch, options.images, options.epochs
-    places = [(model, kind, mbps, way, *numbers) for kind, model, mbps, way in cells]
-    found = {} if options.anew else {cell.place: cell for cell in _kept()}
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        bench = None
-        for place in places:
-            if place not in found:
-                if bench is None:
-                    bench = _Bench(options, stack.enter_context(_world(options, folder)), folder)
-                found[place] = bench.cell(*place[:4])
-                with KEPT.open("a") as file:
-                    file.write(json.dumps(asdict(found[place])) + "\n")
-            console.print(_line(found[place]), soft_wrap=True)
-    done = [found[place] for place in places]
-    console.print(_table(done))
-    return {"cells": [asdict(cell) for cell in done]}
+    return [
+        (model, kind, options.batch or usual_batch(kind, mbps), mbps, way)
+        for model, kind, mbps, way in product(
+            options.models, options.stored_as, rates, options.ways
+        )
+    ]
 
 
 def _kept() -> list[Cell]:
-    KEPT.parent.mkdir(exist_ok=True)
     lines = KEPT.read_text().splitlines() if KEPT.exists() else []
-    return [Cell(**json.loads(line)) for line in lines]
+    cells = [json.loads(line) for line in lines]
+    return [Cell(**{**cell, "seconds": tuple(cell["seconds"])}) for cell in cells]
 
 
-def _world(options: argparse.Namespace, folder: str) -> AbstractContextManager[SplitWorld]:
-    return split_world(
-        Path(folder), images=options.images, per_object=options.per_object,
-        stored_as=options.stored_as,
-    )  # fmt: skip
+def _fill(kept: dict[Place, Cell], places: list[Place], iterations: int, console: Console) -> None:
+    """Time the cells that are missing; the store is started if any is."""
+    missing = [place for place in places if place not in kept]
+    if not missing:
+        return
+    kinds = sorted({place[1] for place in missing})
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        world = stack.enter_context(
+            split_world(Path(folder), images=IMAGES, per_object=PER_OBJECT, stored_as=kinds)
+        )
+        bench = _Bench(world, folder, stack, iterations)
+        KEPT.parent.mkdir(exist_ok=True)
+        for place in missing:
+            with alone():
+                kept[place] = bench.cell(*place)
+            with KEPT.open("a") as file:
+                file.write(json.dumps(asdict(kept[place])) + "\n")
+            console.print(_line(kept[place]), soft_wrap=True)
 
 
 @dataclass
 class _Bench:
-    options: argparse.Namespace
     world: SplitWorld
     folder: str
-    runs: int = 0
+    stack: ExitStack
+    iterations: int
+    clients: dict[str, TimedClient] = field(default_factory=dict)
+    situations: dict[tuple[Any, ...], Situation] = field(default_factory=dict)
     sharded: set[str] = field(default_factory=set)
 
-    def cell(self, model: str, stored_as: str, mbps: float, way: str) -> Cell:
-        url, batch = SplitWorld.data(stored_as), self.options.batch
-        self.world.network.limit(1000)
+    def cell(self, model: str, stored_as: str, batch: int, mbps: float, way: str) -> Cell:
         if way == WEBDATASET:
-            return self._webdataset(model, stored_as, mbps, url)
-        if way == "extracted once":
-            self._beside_store(sys.executable, "-c", _FORGET_FEATURES, url)
-        if way in ("split", "extracted once"):
-            words = [url, model, str(batch), str(mbps), way]
-            self._beside_store(sys.executable, "-c", _PUT_WEIGHTS, *words)
-        self.runs += 1
-        words = [
-            "-m", "garfield", "split", "train", "--data", url, "--model", model,
-            "--batch", str(batch), "--server", self.world.server, "--server-plain-http",
-            "--plain-http", "--threads", "1", "--json",
-            "--out", str(Path(self.folder, f"run-{self.runs}")),
-            "--epochs", str(self.options.epochs), *WAYS[way],
-        ]  # fmt: skip
-        told = self._over_the_link(mbps, sys.executable, *words)
-        return self._cell(model, stored_as, mbps, way, told)
-
-    def _beside_store(self, *words: str) -> None:
-        checked([*self.world.network.beside_store, *words], self.world.environment)
-
-    def _over_the_link(self, mbps: float, *words: str) -> str:
-        self.world.network.limit(mbps)
-        return checked([*self.world.network.beside_client, *words], self.world.environment)
-
-    def _webdataset(self, model: str, stored_as: str, mbps: float, url: str) -> Cell:
-        """The rival's run, from shards of the same images, for as many epochs."""
-        rival = [sys.executable, "-m", "benchmarks.webdataset_rival"]
-        shards = f"s3://{stored_as}-shards/clothes"
-        if stored_as not in self.sharded:
-            self._beside_store(*rival, "pack", url, shards)
-            self.sharded.add(stored_as)
-        numbers = [str(self.options.batch), str(self.options.epochs)]
-        told = self._over_the_link(mbps, *rival, "train", shards, model, *numbers)
-        return self._cell(model, stored_as, mbps, WEBDATASET, told)
-
-    def _cell(self, model: str, stored_as: str, mbps: float, way: str, told: str) -> Cell:
-        summary, options = json.loads(told), self.options
+            split, told = 0, self._webdataset(model, stored_as, batch, mbps)
+        else:
+            split = self._split(model, stored_as, batch, mbps, way)
+            told = self._client(model).time(
+                stored_as, mbps=mbps, batch=batch, split=split, iterations=self.iterations,
+                least_s=LEAST_S, chunk=PLAIN.get(way, 0),
+            )  # fmt: skip
         return Cell(
-            model, stored_as, mbps, way,
-            load=os.getloadavg()[0],
-            batch=options.batch, images=options.images, epochs=options.epochs,
-            **{name: summary[name] for name in (
-                "split", "time_s", "bytes_per_iteration", "received_bytes", "uploaded_bytes", "loss"
-            )},
+            model, stored_as, batch, mbps, way, split, tuple(told["seconds"]),
+            told["bytes_per_iteration"], processor(),
         )  # fmt: skip
+
+    def _client(self, model: str) -> TimedClient:
+        """One at a time: each holds its model and what it has asked for ahead."""
+        if model not in self.clients:
+            for other in self.clients.values():
+                other.__exit__(None, None, None)
+            self.clients = {model: TimedClient(self.world, model, self.folder)}
+            self.stack.push(self.clients[model])
+        return self.clients[model]
+
+    def _split(self, model: str, stored_as: str, batch: int, mbps: float, way: str) -> int:
+        if way in PLAIN:
+            return 0
+        where = (model, stored_as, batch, mbps)
+        if where not in self.situations:
+            client = self._client(model)
+            self.situations[where] = client.situation(stored_as, mbps=mbps, batch=batch)
+        return choose(self.situations[where], PLANNED[way]).split
+
+    def _webdataset(self, model: str, stored_as: str, batch: int, mbps: float) -> dict[str, Any]:
+        """The rival's run, from shards of the same images."""
+        rival = [sys.executable, "-m", "benchmarks.webdataset_rival"]
+        shards, world = f"s3://{stored_as}-shards/clothes", self.world
+        if stored_as not in self.sharded:
+            pack = [*world.network.beside_store, *rival, "pack", world.data(stored_as), shards]
+            checked(pack, world.environment)
+            self.sharded.add(stored_as)
+        world.network.limit(mbps)
+        numbers = [batch, self.iterations, int(LEAST_S), IMAGES]
+        words = [*rival, "train", shards, model, *map(str, numbers)]
+        told: dict[str, Any] = json.loads(
+            checked([*world.network.beside_client, *words], world.environment)
+        )
+        return told
 
 
 def _line(cell: Cell) -> str:
     return (
-        f"{cell.model} {cell.stored_as} {cell.mbps:g} Mbps {cell.way}: split {cell.split}, "
-        f"{cell.time_s:.1f} s, {size(cell.bytes_per_iteration)} an iteration (load {cell.load:.0f})"
+        f"{cell.model} {cell.stored_as} batch {cell.batch} {cell.mbps:g} Mbps {cell.way}: "
+        f"split {cell.split}, {cell.iteration_s:.2f} s ± {cell.deviation:.0%}, "
+        f"{size(cell.bytes_per_iteration)} an iteration"
     )
 
 
 def _table(cells: list[Cell]) -> Table:
-    """Every split beside the plain ways of the same cell."""
-    ways = [way for way in (*WAYS, WEBDATASET) if any(cell.way == way for cell in cells)]
-    numbers = ("Mbps", "split", *ways, "faster", "fewer bytes")
+    """Every split beside the plain ways of the same cell, by the fastest of these."""
+    ways = [way for way in WAYS if any(cell.way == way for cell in cells)]
+    planned = [way for way in PLANNED if way in ways]
+    numbers = ("batch", "Mbps", *ways, *(f"{way} faster" for way in planned), "fewer bytes")
     table = plain_table("model", "stored", *numbers, right=len(numbers))
-    places = {(cell.model, cell.stored_as, cell.mbps): cell for cell in cells}
-    for model, stored_as, mbps in places:
-        of = {
-            cell.way: cell
-            for cell in cells
-            if (cell.model, cell.stored_as, cell.mbps) == (model, stored_as, mbps)
-        }
-        times = [f"{of[way].time_s:.1f} s" if way in of else "–" for way in ways]
-        plain = [of[way] for way in (*USUAL[:2], WEBDATASET) if way in of]
-        if "split" in of and plain:
-            best, split = min(plain, key=lambda cell: cell.time_s), of["split"]
-            faster = f"{best.time_s / split.time_s:.2f}×"
-            fewer = f"{best.bytes_per_iteration / split.bytes_per_iteration:.2f}×"
-        else:
-            faster = fewer = "–"
-        chosen = str(of["split"].split) if "split" in of else "–"
-        table.add_row(model, stored_as, f"{mbps:g}", chosen, *times, faster, fewer)
+    rows: dict[tuple[str, str, int, float], dict[str, Cell]] = {}
+    for cell in cells:
+        rows.setdefault(cell.place[:4], {})[cell.way] = cell
+    for (model, stored_as, batch, mbps), of in sorted(rows.items()):
+        times = [_time(of.get(way)) for way in ways]
+        plain = [of[way] for way in PLAIN if way in of]
+        faster, fewer = ["–"] * len(planned), "–"
+        if plain:
+            best = min(plain, key=lambda cell: cell.iteration_s)
+            faster = [
+                f"{best.iteration_s / of[way].iteration_s:.2f}×" if way in of else "–"
+                for way in planned
+            ]
+            if "split" in of:
+                fewer = f"{best.bytes_per_iteration / of['split'].bytes_per_iteration:.2f}×"
+        table.add_row(model, stored_as, str(batch), f"{mbps:g}", *times, *faster, fewer)
+    return table
+
+
+def _time(cell: Cell | None) -> str:
+    if cell is None:
+        return "–"
+    return f"{cell.iteration_s:.2f} s" + (f" @{cell.split}" if cell.split else "")
+
+
+def _crossings(cells: list[Cell]) -> Table:
+    """Below which bandwidth a way is bound by the link: what computing takes is known from the
+    fastest link that was timed."""
+    table = plain_table("model", "stored", "way", "link-bound below, Mbps", right=1)
+    fastest: dict[tuple[str, str, str], Cell] = {}
+    for cell in cells:
+        key = (cell.model, cell.stored_as, cell.way)
+        if key not in fastest or fastest[key].mbps < cell.mbps:
+            fastest[key] = cell
+    for (model, stored_as, way), cell in sorted(fastest.items()):
+        link_s = 8e-6 * cell.bytes_per_iteration / cell.mbps
+        if link_s < 0.7 * cell.iteration_s:  # else it was bound by the link there, too
+            crossing = 8e-6 * cell.bytes_per_iteration / cell.iteration_s
+            table.add_row(model, stored_as, way, f"{crossing:.1f}")
     return table

@@ -178,7 +178,7 @@ def append(path: Path, kind: str, setting: Setting | None = None, **more: Any) -
     if setting is not None:
         record["setting"] = asdict(setting)
     record |= more
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as raw:
         raw.write(json.dumps(record) + "\n")
     return record

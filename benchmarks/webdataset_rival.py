@@ -1,19 +1,19 @@
 """Plain fine-tuning by WebDataset's own loader, from tar shards in the store's S3: a rival.
 
-    python -m benchmarks.webdataset_rival pack  SWIFT_URL S3_URL      beside the store, once
-    python -m benchmarks.webdataset_rival train S3_URL MODEL BATCH EPOCHS    at the client
+    python -m benchmarks.webdataset_rival pack  SWIFT_URL S3_URL
+    python -m benchmarks.webdataset_rival train S3_URL MODEL BATCH ITERATIONS LEAST_S IMAGES
 
-`pack` writes the images of a packed data set, as they are stored, into shards of as many images
-as an object has, with WebDataset's writer. `train` reads them as WebDataset's documentation does
-from S3 without keys in the loader: presigned addresses, a process that fetches by curl and decodes
-ahead of training, whole batches. Model, transforms, loss and optimizer are those of `garfield
-split train --baseline`. Keys come from the environment (S3_ENDPOINT, S3_KEY, S3_SECRET).
+`pack`, beside the store and once, writes the images of a packed data set, as they are stored,
+into shards of as many images as an object has, with WebDataset's writer. `train`, at the client,
+reads them as WebDataset's documentation does from S3 without keys in the loader: presigned
+addresses, a process that fetches by curl and decodes ahead of training, whole batches. Model,
+transforms, loss and optimizer are those of `garfield split train --baseline`. Keys come from the
+environment (S3_ENDPOINT, S3_KEY, S3_SECRET).
 """
 
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import os
 import sys
@@ -61,8 +61,10 @@ def pack(source: str, target: str) -> None:
         store.put(f"{number:05}.tar", out.getvalue())
 
 
-def train(source: str, model_name: str, batch: int, epochs: int) -> dict[str, float]:
-    """Fine-tune; seconds, bytes and the last loss."""
+def train(
+    source: str, model_name: str, batch: int, iterations: int, least_s: int, images_in_all: int
+) -> dict[str, Any]:
+    """Fine-tune; seconds of each iteration but the first, and bytes of one."""
     import torch
     import webdataset as wds
     from torch.nn import functional
@@ -75,7 +77,7 @@ def train(source: str, model_name: str, batch: int, epochs: int) -> dict[str, fl
     store = open_store(source, settings=s3_settings())
     shards = [name for name in store.names() if name.endswith(".tar")]
     urls = list(store.access(shards).reads.values())
-    received = epochs * sum(store.size(name) for name in shards)
+    shard_bytes = sum(store.size(name) for name in shards)
     pretrained = "pretrained" if model_name == "efficientnet_lite0" else None
     tail = load(model_name, pretrained, classes=10).tail(0, None, CHUNK)
     optimizer = torch.optim.SGD(tail.trained.parameters(), 0.01, 0.9)
@@ -91,24 +93,24 @@ def train(source: str, model_name: str, batch: int, epochs: int) -> dict[str, fl
         .decode("rgb8")
         .to_tuple("jpg;npy", "cls")
         .map(transformed)
+        .repeat()
         .batched(batch)
     )
-    loss, iterations, began = 0.0, 0, time.monotonic()
-    loader = wds.WebLoader(data, batch_size=None, num_workers=1)
-    for images, labels in itertools.chain.from_iterable(itertools.repeat(loader, epochs)):
-        tail.train()
+    seconds, began = [], time.monotonic()
+    tail.train()
+    for images, labels in wds.WebLoader(data, batch_size=None, num_workers=1):
         step = functional.cross_entropy(tail(images), torch.as_tensor(labels))
         optimizer.zero_grad()
         step.backward()
         optimizer.step()
-        loss, iterations = float(step.detach()), iterations + 1
+        now = time.monotonic()
+        seconds.append(now - began)
+        began = now
+        if len(seconds) > iterations and sum(seconds[1:]) >= least_s:
+            break
     return {
-        "split": 0,
-        "time_s": time.monotonic() - began,
-        "bytes_per_iteration": received / iterations,
-        "received_bytes": received,
-        "uploaded_bytes": 0,
-        "loss": loss,
+        "seconds": seconds[1:],
+        "bytes_per_iteration": shard_bytes / images_in_all * batch,
     }
 
 
@@ -116,4 +118,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "pack":
         pack(*sys.argv[2:])
     else:
-        print(json.dumps(train(sys.argv[2], sys.argv[3], *map(int, sys.argv[4:6]))))
+        print(json.dumps(train(sys.argv[2], sys.argv[3], *map(int, sys.argv[4:8]))))

@@ -9,10 +9,11 @@ import sys
 import pytest
 
 from garfield.core.errors import ConfigError
-from garfield.split.server import control_groups
-from garfield.split.server.control_groups import GroupV2
+from garfield.runs.control_groups import Version, own_group
+from garfield.split.server import memory_groups
 from garfield.split.server.limited_memory import Source
 from garfield.split.server.limits import device_memory
+from garfield.split.server.memory_groups import GroupV2
 
 MiB = 1 << 20
 TAKES = """
@@ -126,7 +127,7 @@ def test_groups_of_servers_that_were_killed_are_swept(tmp_path):
     left.mkdir(parents=True)
     ours = tmp_path / f"garfield-split-{os.getpid()}-cpu"
     ours.mkdir()
-    control_groups.sweep(tmp_path)
+    memory_groups.sweep(tmp_path)
     assert [*tmp_path.iterdir()] == [ours]
 
 
@@ -137,9 +138,9 @@ def test_version_2_is_found_and_written_to_as_the_kernel_documents(tmp_path):
     (group / "cgroup.controllers").write_text("cpu memory pids\n")
     table = tmp_path / "table"
     table.write_text("12:pids:/x\n0::/user.slice/garfield.scope\n")
-    assert control_groups.own_group(Source.CGROUP_V2, tmp_path, str(table)) == group
+    assert own_group(Version.V2, "memory", tmp_path, str(table)) == group
     with pytest.raises(FileNotFoundError):
-        control_groups.own_group(Source.CGROUP_V1, tmp_path, str(table))
+        own_group(Version.V1, "memory", tmp_path, str(table))
     worker = GroupV2(group / "device").worker("w")
     worker.take_in(77)
     worker.limit(5 * MiB)

@@ -76,6 +76,7 @@ def test_split_and_streaming_agree_over_a_link_of_the_clients_own(swift, scheme)
         assert link.down_bytes > split.traffic.received_bytes + streamed.traffic.received_bytes
 
 
+@pytest.mark.heavy
 def test_a_plan_for_data_in_a_store_has_its_sizes_and_the_times_of_its_server(swift):
     with served(swift, "s3") as server:
         found = view(

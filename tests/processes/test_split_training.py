@@ -324,6 +324,7 @@ def test_a_training_that_was_killed_twice_has_the_losses_of_one_that_was_not(url
     assert TOKEN not in cut.config.read_text()
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(900)
 def test_an_interrupted_training_says_how_to_go_on(url, server, tmp_path):
     process = trained(url, server, tmp_path / "run", epochs=1000)  # more than it takes
@@ -570,6 +571,8 @@ def test_the_predictive_planner_trains_by_times_of_both_sides(url, server, tmp_p
     frozen = loader.freeze + 1
     assert slow.costs.server_forward_s[:frozen] != slow.costs.client_forward_s[:frozen]
     assert slow.costs.server_forward_s[frozen:] == slow.costs.client_forward_s[frozen:]
+    assert slow.costs.client_prepare_s > 0
+    assert 0 < slow.costs.server_prepare_s < 1
     smallest = min(range(frozen + 1), key=slow.sample_bytes)
     chosen = choose(slow, "predictive").split
     assert slow.sample_bytes(chosen) == slow.sample_bytes(smallest)

@@ -10,8 +10,10 @@ from garfield.report.drawing import matplotlib
 from garfield.report.plots import FAINT, INK, bare
 from garfield.report.recipes import Picture, Recipe, entries
 
-_COLOURS = ("#2563a8", "#e0912f", "#2a9d63", "#7b4fa3", "#c9302c", "#8a8a8a")
+_COLOURS = ("#2563a8", "#e0912f", "#2a9d63", "#c9302c", "#7b4fa3", "#8a8a8a")
 _MARK = "#c9302c"
+_MOST_MARKERS = 25
+"""Points of a line that are marked; more of them would be a string of pearls."""
 
 
 def draw_recipe(recipe: Recipe, results: Path, folder: Path) -> list[Path]:
@@ -54,7 +56,9 @@ def _figure(recipe: Recipe, picture: Picture, found: Sequence[Mapping[str, Any]]
         getattr(axes, f"{axis}axis").set_major_formatter("{x:g}")
         axes.minorticks_off()
     if "y" not in picture.log:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.04 * axes.dataLim.ymax)
+        if all(isinstance(each[picture.y], int) for each in found):
+            axes.locator_params("y", integer=True)
     axes.set_xlabel(picture.x_label or picture.x, color=INK)
     axes.set_ylabel(picture.y_label or picture.y, color=INK)
     bare(axes)
@@ -71,8 +75,12 @@ def _in(entry: Mapping[str, Any], picture: Picture, name: object) -> bool:
 
 
 def _lines(axes: Any, places: Sequence[Any], of: Mapping[Any, Mapping[Any, float]]) -> None:
-    for colour, (name, values) in zip(_COLOURS, of.items(), strict=False):
-        axes.plot([*values], [*values.values()], color=colour, linewidth=2, marker="o", label=name)
+    marker = "o" if max(map(len, of.values())) <= _MOST_MARKERS else ""
+    for number, (colour, (name, values)) in enumerate(zip(_COLOURS, of.items(), strict=False)):
+        # the first ones are wider: of two lines in the same place both are seen
+        width = 2 + 0.8 * (len(of) - 1 - number)
+        style = {"color": colour, "linewidth": width, "marker": marker, "label": name}
+        axes.plot([*values], [*values.values()], **style)
 
 
 def _bars(axes: Any, places: Sequence[Any], of: Mapping[Any, Mapping[Any, float]]) -> None:

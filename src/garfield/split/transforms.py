@@ -368,7 +368,7 @@ def _normalise(pixels: torch.Tensor, arguments: Arguments, chance: _Chance) -> t
     named = isinstance(arguments[0], str)
     numbers = CONSTANTS[str(arguments[0])] if named else tuple(map(float, arguments))
     constants = torch.tensor(numbers).reshape(2, 3, 1, 1)  # means, deviations
-    return torch.div(pixels - constants[0], constants[1])
+    return pixels.sub_(constants[0]).div_(constants[1])  # ours alone: `_as_floats` has copied it
 
 
 _KINDS: dict[str, _KindOfStep] = {

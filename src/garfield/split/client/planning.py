@@ -3,7 +3,8 @@
 The link is measured before every epoch. If it carries what it did, the split stays; otherwise
 it is planned anew, from sizes of the layers (one sample passed through, once), the stored size
 of the images, the servers' load, and, for a planner that predicts time, seconds of every layer
-on both sides: the client times its own, a server is asked for its own.
+on both sides: the client times its own, a server is asked for its own, and for what a sample
+costs before its first layer (`preparation`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from garfield.core.errors import SplitError
 from garfield.data.stored import data_directory
 from garfield.split import planner, wire
 from garfield.split.client.bandwidth import Bandwidth, measure
+from garfield.split.client.preparation import preparation
 from garfield.split.models import SPLIT_MODELS
 from garfield.split.objects import INDEX_NAME
 from garfield.split.profile import (
@@ -69,8 +71,7 @@ def situation(loader: SplitLoader, bandwidth_bps: float) -> planner.Situation:
     loading, sampler = loader.loading, loader.sampler
     costs = None
     if loading.planner == "predictive":
-        client = client_profile(loader)
-        costs = planner.Costs.of(client, server_profile(client, loader.servers, loader.data))
+        costs = measured_costs(loader, loader.servers)
     return planner.situation_of(
         profile_sizes(loader.model, loader.input_shape),
         stored_bytes=loader.data.stored_bytes_per_sample,
@@ -83,6 +84,20 @@ def situation(loader: SplitLoader, bandwidth_bps: float) -> planner.Situation:
         iterations=sampler.batches,
         feature_bytes=0.5 if loading.features == "float16" else 1.0,
     )
+
+
+def measured_costs(loader: SplitLoader, servers: Servers) -> planner.Costs:
+    """Seconds of a sample on both sides. What a server takes to decode one we take for as much
+    longer, or less, as our layers do."""
+    client = client_profile(loader)
+    server = server_profile(client, servers, loader.data) or client
+    prepared = preparation(loader)
+    slower = sum(client.forward_s) / max(sum(server.forward_s), 1e-9)
+    return planner.Costs.of(
+        client, server,
+        server_prepare_s=prepared.read_s + prepared.decode_s,
+        client_prepare_s=prepared.decode_s * slower,
+    )  # fmt: skip
 
 
 def client_profile(loader: SplitLoader) -> ModelProfile:

@@ -1,7 +1,7 @@
 """Hard limits on the memory of worker processes: by control groups, or by RLIMIT_DATA.
 
 Where the kernel's control groups may be used they hold every device to its budget
-(`control_groups`). Elsewhere RLIMIT_DATA holds each worker by itself: an allocation beyond it
+(`memory_groups`). Elsewhere RLIMIT_DATA holds each worker by itself: an allocation beyond it
 fails.
 """
 
@@ -13,8 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from garfield.core.errors import ConfigError
-from garfield.split.server.control_groups import MOUNT, device_group
+from garfield.runs.control_groups import MOUNT
 from garfield.split.server.limited_memory import DeviceMemory, Source
+from garfield.split.server.memory_groups import device_group
 
 
 class LimitedProcess:

@@ -1,11 +1,12 @@
-"""The client of `split_best`: one process for a model, told by lines of JSON what to do.
+"""The process of a `TimedClient`: it has one model, and is told by lines of JSON what to do.
 
     {"do": "plan", "stored_as": "uint8", "batch": 128}
         measures the link and both sides as a training would; answers the planner's situation
     {"do": "prepare", "stored_as": "uint8", "split": 3}
         puts the split's weights beside the store and asks for one piece: the server then knows it
     {"do": "time", "stored_as": "uint8", "batch": 128, "split": 3, "iterations": 2, …}
-        trains: one iteration to warm up, then so many that count
+        trains: one iteration to warm up, then so many that count, and more until `least_s`;
+        `chunk` samples at a time pass the frozen layers that run here (0: all)
 
 Timing answers with `{"seconds": […], …}`, and once more when what was still under way has
 arrived: whoever reads may lift the limit of the link in between. Where iterations take
@@ -77,7 +78,9 @@ class Client:
             next(batches)
         return {}
 
-    def time(self, stored_as: str, batch: int, split: int, **how: Any) -> dict[str, Any]:
+    def time(
+        self, stored_as: str, batch: int, split: int, chunk: int, **how: Any
+    ) -> dict[str, Any]:
         """Train, and tell the seconds of each iteration behind the first.
 
         So many pieces are asked for ahead as a batch has, and as can be under way at once: enough
@@ -87,9 +90,13 @@ class Client:
         piece = loader.sampler.counts[0]
         depth = -(-batch // piece) + self._servers.connections
         ahead_mb = 4e-6 * piece * _values(loader) * (depth + 0.5)
-        loader = self._loader(stored_as, batch, Loading(split=split, prefetch_mb=ahead_mb))
+        loading = Loading(split=split, prefetch_mb=ahead_mb, chunk=chunk)
+        loader = self._loader(stored_as, batch, loading)
         with closing(_batches(loader)) as batches:
-            self._tell(self._timed(loader, batches, **how))
+            timed = self._timed(loader, batches, **how)
+            traffic = loader.traffic
+            piece_bytes = traffic.received_bytes / max(1, traffic.requests)
+            self._tell({**timed, "bytes_per_iteration": piece_bytes * batch / piece})
         return {}
 
     def _timed(
@@ -97,6 +104,7 @@ class Client:
         loader: SplitLoader,
         batches: Iterator[Batch],
         iterations: int,
+        least_s: float,
         hopeless_s: float | None,
     ) -> dict[str, Any]:
         trained = loader.tail.train().trained
@@ -104,7 +112,7 @@ class Client:
         warm_up_s: float | None = None
         seconds: list[float] = []
         began = time.monotonic()
-        while len(seconds) < iterations:
+        while len(seconds) < iterations or sum(seconds) < least_s:
             # the first passes all stages in turn; behind it the mean so far counts, with some
             # slack for a single one
             parts = _STAGES if warm_up_s is None else len(seconds) + 1 + _SLACK
