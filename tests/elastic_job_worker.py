@@ -3,13 +3,14 @@
 It trains a small network on the digits. Each worker writes a line when it takes a batch and one
 when a step was applied, so that a test can tell which samples went into the model that came out.
 Faults are told by step: `{"step": 7, "fault": "kill"}` ends the worker in the middle of that step's
-exchange of gradients.
+exchange of gradients. `python -m tests.elastic_job_worker` is the same as a script, for torchrun.
 """
 
 import json
 import logging
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -45,19 +46,19 @@ def optimizer_of(model):
     return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
 
-def work(directory, member, task):
-    """Be a worker until the task is done."""
+def work(directory, member, task, access=None):
+    """Be a worker until the task is done; `member` names its record."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     logging.basicConfig(filename=directory / f"{member}.log", level=logging.INFO)
     model = network(seed_of(member))  # all must get the first member's
     optimizer = optimizer_of(model)
-    access = JobAccess(SqliteCoordination(directory / "job.sqlite", create=False), member)
+    optimizer.param_groups[0]["lr"] *= task.get("lr_factor", 1.0)
     options = {"poll_s": 0.02, **task["options"]}
     if "memory_mb" in task:
         options["memory_mb"] = _memory_now_mb() + task["memory_mb"]
     with (
-        (directory / f"{member}.jsonl").open("w", buffering=1) as record,
+        (directory / f"{member}.jsonl").open("a", buffering=1) as record,
         ElasticTraining(
             model,
             optimizer,
@@ -88,7 +89,8 @@ def train(job, task, record):
                 job.backward(loss_of(job.model(images), labels))
                 del held
             if job.stepped:
-                record(applied=job.step_number, workers=job.workers, time=time.time(), **place)
+                told = {"workers": job.workers, "rank": job.rank, "pid": os.getpid()}
+                record(applied=job.step_number, time=time.time(), **told, **place)
             time.sleep(task.get("pace_s", 0.0))
             until = task.get("until")
             if until and last is None and job.generation >= until["generation"]:
@@ -135,4 +137,9 @@ def reference(steps, fixed_step, seed):
 
 def target(_channel, directory, member, task):
     """Where a process of the tests begins."""
-    work(Path(directory), member, task)
+    coordination = SqliteCoordination(Path(directory) / "job.sqlite", create=False)
+    work(Path(directory), member, task, JobAccess(coordination, member))
+
+
+if __name__ == "__main__":
+    work(Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from garfield.core.errors import (
         AccessDenied,
         BoundError,
+        ClusterError,
+        ClusterUnreachable,
         ConfigError,
+        CoordinationUnreachable,
         Deadlock,
         DecodingError,
         DivergedError,
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
         InputError,
         MissingDependency,
         NodeFailed,
+        ObjectAbsent,
         ObjectDamaged,
         ObjectMissing,
         QuorumError,
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
         SplitError,
         StoreUnreachable,
         UnknownName,
+        WriteConflict,
     )
     from garfield.gars import GARS, Aggregator, Explained, Rule, chain, gar, init
     from garfield.gars import GARS as GARs  # noqa: N811 (the thesis spells it both ways)
@@ -51,10 +56,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "garfield.attacks": ("ATTACKS", "Attack", "View", "attack"),
     "garfield.core.errors": (
-        "AccessDenied", "BoundError", "ConfigError", "Deadlock", "DecodingError",
-        "DivergedError", "GarfieldError", "InputError", "MissingDependency", "NodeFailed",
-        "ObjectDamaged", "ObjectMissing", "QuorumError", "RequestRefused", "RunError",
-        "SplitError", "StoreUnreachable", "UnknownName",
+        "AccessDenied", "BoundError", "ClusterError", "ClusterUnreachable", "ConfigError",
+        "CoordinationUnreachable", "Deadlock", "DecodingError", "DivergedError", "GarfieldError",
+        "InputError", "MissingDependency", "NodeFailed", "ObjectAbsent", "ObjectDamaged",
+        "ObjectMissing", "QuorumError", "RequestRefused", "RunError", "SplitError",
+        "StoreUnreachable", "UnknownName", "WriteConflict",
     ),
     "garfield.gars": ("GARS", "Aggregator", "Explained", "Rule", "chain", "gar", "init"),
     "garfield.gars.robustness": ("worst_kappa",),
@@ -73,11 +79,12 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ATTACKS", "GARS", "STAGES", "AccessDenied", "Aggregator", "Attack", "BoundError",
-    "ByzantineServer", "ByzantineWorker", "ConfigError", "Deadlock", "DecodingError",
-    "DivergedError", "Explained", "GARs", "GarfieldError", "InputError", "MissingDependency",
-    "NodeFailed", "ObjectDamaged", "ObjectMissing", "Peer", "Plan", "QuorumError",
-    "RequestRefused", "Rule", "RunError", "Server", "SplitError", "Stage", "StoreUnreachable",
-    "UnknownName", "View", "Worker", "attack", "chain", "connect", "contract", "gar", "init",
+    "ByzantineServer", "ByzantineWorker", "ClusterError", "ClusterUnreachable", "ConfigError",
+    "CoordinationUnreachable", "Deadlock", "DecodingError", "DivergedError", "Explained", "GARs",
+    "GarfieldError", "InputError", "MissingDependency", "NodeFailed", "ObjectAbsent",
+    "ObjectDamaged", "ObjectMissing", "Peer", "Plan", "QuorumError", "RequestRefused", "Rule",
+    "RunError", "Server", "SplitError", "Stage", "StoreUnreachable", "UnknownName", "View",
+    "Worker", "WriteConflict", "attack", "chain", "connect", "contract", "gar", "init",
     "run_as_peers", "run_locally", "set_threads", "stage", "variance_condition", "worst_kappa",
 ]  # fmt: skip
 

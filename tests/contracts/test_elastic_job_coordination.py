@@ -7,7 +7,19 @@ import pytest
 
 from garfield.core.errors import ConfigError
 from garfield.elastic.job.coordination import BatchSize, CheckpointPointer, Generation, JobView
+from garfield.elastic.job.on_kubernetes import KubernetesCoordination
 from garfield.elastic.job.on_sqlite import SqliteCoordination
+from garfield.elastic.kubernetes.access import from_kubeconfig
+from garfield.elastic.kubernetes.client import ApiServer
+from garfield.elastic.kubernetes.naming import (
+    API_VERSION,
+    KIND,
+    core_path,
+    jobs_path,
+    reports_map,
+)
+from tests.kubernetes_cluster.cluster import MANIFESTS, Cluster
+from tests.kubernetes_cluster.control_plane import require_binaries
 
 
 class OnSqlite:
@@ -25,9 +37,46 @@ class OnSqlite:
             each.close()
 
 
-@pytest.fixture(params=[OnSqlite])
+class OnKubernetes:
+    """The same in the status of an ElasticJob, on a real API server."""
+
+    def __init__(self, cluster, name):
+        self._cluster, self._name, self._opened = cluster, name, []
+        path = core_path("configmaps", "default")
+        cluster.api.create(path, {"metadata": {"name": reports_map(name)}})
+        container = {"name": "train", "image": "none"}
+        cluster.api.create(jobs_path("default"), {
+            "apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name},
+            "spec": {"template": {"spec": {"containers": [container]}}},
+        })  # fmt: skip
+
+    def open(self):
+        api = ApiServer(from_kubeconfig(self._cluster.plane.admin))
+        opened = KubernetesCoordination(api, "default", self._name, batch_directory=None, least_s=0)
+        self._opened.append(opened)
+        return opened
+
+    def close(self):
+        for each in self._opened:
+            each.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    require_binaries()
+    with Cluster(tmp_path_factory.mktemp("cluster")) as started:
+        started.kubectl("apply", "-f", MANIFESTS / "elasticjobs.yaml")
+        started.wait(lambda: started.api.list(jobs_path()) == [], "ElasticJobs known")
+        yield started
+
+
+@pytest.fixture(params=["sqlite", pytest.param("kubernetes", marks=pytest.mark.heavy)])
 def job(request, tmp_path):
-    places = request.param(tmp_path)
+    if request.param == "sqlite":
+        places = OnSqlite(tmp_path)
+    else:
+        name = f"job-{sum(request.node.name.encode())}"
+        places = OnKubernetes(request.getfixturevalue("cluster"), name)
     yield places
     places.close()
 

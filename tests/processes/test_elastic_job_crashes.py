@@ -12,14 +12,18 @@ from tests.elastic_job_cluster import (
     assert_same_parameters,
 )
 from tests.elastic_job_worker import digits, reference, seed_of
+from tests.marks import heavy_but
 
 pytestmark = pytest.mark.slow
 SAMPLES = len(digits())
 STEP = {"options": {"fixed_step": 24, "batch": 8, "collective_timeout_s": 120.0}}
 
 
-def test_survivors_of_a_kill_in_mid_collective_wait_for_a_controller_and_go_on(tmp_path):
-    with Cluster(tmp_path, **STEP) as cluster:
+@pytest.mark.parametrize("rate", heavy_but(["linear", "adascale"], "linear"))
+def test_survivors_of_a_kill_in_mid_collective_wait_for_a_controller_and_go_on(tmp_path, rate):
+    # AdaScale measures gradients in the exchange itself, and changes no rate while a step is fixed
+    options = {**STEP["options"], "learning_rate": rate}
+    with Cluster(tmp_path, options=options) as cluster:
         cluster.propose("w0", "w1", "w2")
         cluster.start("w0", faults=[{"step": 9, "fault": "SIGKILL"}])
         cluster.start("w1", "w2", until={"generation": 2, "more": 90})

@@ -1,5 +1,7 @@
 """One process, no controller: the same loop trains, and what it needs to go on is kept."""
 
+import random
+
 import numpy as np
 import pytest
 import torch
@@ -72,6 +74,34 @@ def test_a_fixed_step_is_accumulated_from_smaller_batches():
 def test_a_reference_step_scales_the_learning_rate():
     options = ElasticOptions(batch=5, reference_step=10)
     assert_same(trained(options, epochs=1)[0], plain(4, 5, scale=0.5))
+
+
+def dropping(options, epochs, stop_after=None):
+    """Train with all kinds of random numbers; the parameters, and whether it came to the end."""
+    torch.manual_seed(1)
+    random.seed(1)
+    np.random.seed(1)
+    model = nn.Sequential(nn.Linear(1, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+    with ElasticTraining(model, optimizer, DATA, options) as job:
+        for _ in job.epochs(epochs):
+            for x, y in job.batches():
+                noise = random.random() + np.random.standard_normal()
+                with job.step():
+                    job.backward((job.model(x) - y - noise).square().mean())
+                if job.step_number == stop_after:
+                    job.leave()
+    return model, job.left
+
+
+def test_a_resumed_training_draws_the_random_numbers_of_one_never_ended(tmp_path):
+    whole, _ = dropping(ElasticOptions(batch=5, checkpoint_dir=str(tmp_path / "whole")), 2)
+    options = ElasticOptions(batch=5, checkpoint_dir=str(tmp_path / "parts"))
+    assert dropping(options, 2, stop_after=3)[1]
+    resumed, left = dropping(options, 2)
+    assert not left
+    for mine, theirs in zip(resumed.parameters(), whole.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
 
 
 def test_who_is_told_to_leave_goes_on_from_there_when_started_again(tmp_path):

@@ -7,11 +7,15 @@ import pytest
 
 import garfield.elastic.job
 
-LIGHT = ("coordination", "cursor", "environment", "learning_rate", "on_sqlite", "options")
+LIGHT = (
+    "coordination", "cursor", "environment", "in_pod", "learning_rate", "on_kubernetes",
+    "on_sqlite", "options",
+)  # fmt: skip
 
 
 def test_a_controller_needs_no_torch():
     modules = [f"garfield.elastic.job.{name}" for name in LIGHT]
+    modules += ["garfield.elastic.control", "garfield.elastic.local.daemon"]
     program = f"import sys, {', '.join(modules)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from garfield.elastic.job.coordination import CoordinationUnreachable, Generation
+from garfield.core.errors import CoordinationUnreachable
+from garfield.elastic.job.coordination import Generation
 from garfield.elastic.job.group import GLOO
 from garfield.elastic.job.membership import Membership
 from garfield.elastic.job.on_sqlite import SqliteCoordination

@@ -4,9 +4,9 @@ import sqlite3
 
 import pytest
 
-from garfield.core.errors import ConfigError
-from garfield.elastic.job import on_sqlite
-from garfield.elastic.job.coordination import BatchSize, CoordinationUnreachable, Generation
+from garfield.core.errors import ConfigError, CoordinationUnreachable
+from garfield.elastic import sqlite_file
+from garfield.elastic.job.coordination import BatchSize, Generation
 from garfield.elastic.job.on_sqlite import SqliteCoordination
 
 
@@ -22,8 +22,19 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
         SqliteCoordination(tmp_path / "job.sqlite")
 
 
+def test_who_opens_a_new_file_waits_for_another_who_does(tmp_path, monkeypatch):
+    other = sqlite3.connect(tmp_path / "job.sqlite", isolation_level=None)
+    other.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+    other.execute("BEGIN IMMEDIATE")  # SQLite refuses a change of the journal at once
+    monkeypatch.setattr(sqlite_file.time, "sleep", lambda _: other.execute("COMMIT"))
+    kept = SqliteCoordination(tmp_path / "job.sqlite")
+    assert kept.propose(["a"], after=0)
+    kept.close()
+    other.close()
+
+
 def test_a_writer_that_stays_makes_it_unreachable_for_writing_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(on_sqlite, "BUSY_S", 0.01)
+    monkeypatch.setattr(sqlite_file, "BUSY_S", 0.01)
     kept = SqliteCoordination(tmp_path / "job.sqlite")
     kept.propose(["a"], after=0)
     other = sqlite3.connect(tmp_path / "job.sqlite", isolation_level=None)

@@ -17,7 +17,7 @@ from garfield.elastic.policy import (
     Snapshot,
     parse,
 )
-from garfield.elastic.policy.admission import admitted, check_fits, names_of
+from garfield.elastic.policy.admission import admitted, check_fits
 from garfield.elastic.policy.decision import Change
 from garfield.elastic.policy.era import penalty
 from garfield.elastic.policy.measurement import averaged
@@ -148,8 +148,8 @@ def test_afs_p_gives_one_each_and_then_to_the_largest_gain():
 def test_waiting_jobs_enter_at_their_minima_first_come_first_served():
     jobs = [Job(f"job-{at}", JobRequest(min_workers=2), at) for at in range(4)]
     found = admitted(on_one_node(5, tuple(jobs)))
-    assert names_of(found.entering) == ["job-0", "job-1"]
-    assert names_of(found.waiting) == ["job-2", "job-3"]
+    assert [job.name for job in found.entering] == ["job-0", "job-1"]
+    assert [job.name for job in found.waiting] == ["job-2", "job-3"]
 
 
 def test_when_a_node_is_lost_the_latest_arrivals_are_suspended_and_come_back_first():
@@ -162,7 +162,7 @@ def test_when_a_node_is_lost_the_latest_arrivals_are_suspended_and_come_back_fir
         assert decision["job-2"].change(jobs[2]) is Change.SUSPENDED
     suspended = jobs[2].given(0, 64)
     queue = on_one_node(8, (Job("first", JobRequest(), 1), suspended)).waiting
-    assert names_of(queue) == ["job-2", "first"]
+    assert [job.name for job in queue] == ["job-2", "first"]
 
 
 def test_a_job_that_does_not_fit_now_holds_up_nobody():

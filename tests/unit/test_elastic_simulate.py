@@ -30,9 +30,8 @@ def test_policies_are_compared_and_every_decision_can_be_taken_again(tmp_path):
     for numbers in summary.values():
         assert set(numbers) >= KEYS
         assert numbers["finished"] == 6
-    assert {"time.png", "summary.png", "config.toml"} <= {
-        p.name for p in (tmp_path / "e").iterdir()
-    }
+    left = {"time.png", "summary.png", "config.toml", "metrics.jsonl", "summary.json"}
+    assert {path.name for path in (tmp_path / "e").iterdir()} == left
     again = invoke(["elastic", "replay", tmp_path / "e"])
     assert again.exit_code == 0, again.stderr
     other = invoke(["elastic", "replay", tmp_path / "e", "--policy", "static"])

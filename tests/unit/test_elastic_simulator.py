@@ -129,7 +129,19 @@ def test_a_time_series_tells_gpus_jobs_and_speed():
     assert [(p.at_s, p.gpus, p.running, p.completed) for p in outcome.points] == [
         (0, 2, 1, 0), (40, 2, 1, 0), (80, 4, 2, 0), (120, 2, 1, 1), (150, 0, 0, 2),
     ]  # fmt: skip
-    assert (outcome.points[2].throughput, outcome.points[2].total_throughput) == (200, 400)
+    # two jobs of 200 samples/s, one of them there for 30 of the 40 seconds
+    assert (outcome.points[2].throughput, outcome.points[2].total_throughput) == (200, 350)
+    assert (outcome.points[0].throughput, outcome.points[0].compute) == (None, None)
+
+
+def test_a_point_in_a_round_tells_of_the_time_before_and_not_of_the_pause():
+    outcome = simulate(
+        Scripted((4, 10)), [job(samples=1e6)], ClusterSettings(gpus=8, rescale_s=30.0), every_s=60
+    )
+    at = {point.at_s: point for point in outcome.points}
+    assert at[240.0].total_throughput == pytest.approx(200)  # two workers until then
+    assert at[300.0].total_throughput == pytest.approx(400 / 2)  # four, for half of the minute
+    assert at[360.0].total_throughput == pytest.approx(400)
 
 
 def test_a_policy_that_starts_nobody_is_stopped():

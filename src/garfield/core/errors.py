@@ -12,6 +12,11 @@ GarfieldError
     ├── DecodingError    more workers lied than a code can undo
     ├── NodeFailed       a process that the run cannot do without did not start, or has ended
     ├── Deadlock         a simulated node waits where nobody can wake it
+    ├── CoordinationUnreachable  what an elastic job has agreed on cannot be read; worth a retry
+    ├── ClusterError     Kubernetes' API server refused a request
+    │   ├── ClusterUnreachable  it does not answer, or is overloaded; worth a retry
+    │   ├── ObjectAbsent        it has no object of that name
+    │   └── WriteConflict       somebody else has changed or made the object first
     └── SplitError       the store or the servers of a split training cannot go on with it
         ├── RequestRefused    a split server refused a request, or could not answer it
         ├── ObjectMissing     the store has no object of that name (also a KeyError)
@@ -88,6 +93,26 @@ class DecodingError(RunError):
 
 class NodeFailed(RunError):  # noqa: N818
     """A process that the run cannot do without did not start, or has ended."""
+
+
+class CoordinationUnreachable(RunError):  # noqa: N818
+    """What an elastic job has agreed on can be neither read nor changed now; worth a retry."""
+
+
+class ClusterError(RunError):
+    """Kubernetes' API server refused a request."""
+
+
+class ClusterUnreachable(ClusterError):  # noqa: N818
+    """The API server does not answer, or is overloaded; worth a retry."""
+
+
+class ObjectAbsent(ClusterError):  # noqa: N818
+    """The API server has no object of that name."""
+
+
+class WriteConflict(ClusterError):  # noqa: N818
+    """Somebody else has changed the object since it was read, or has made one of that name."""
 
 
 class Deadlock(RunError):  # noqa: N818 (the word for it)

@@ -50,8 +50,9 @@ def over_time(series: Mapping[str, Sequence[Point]], title: str) -> Any:
     colours = _colours(series)
     for axes, (name, label, factor) in zip(figure.subplots(2, 3).flat, _PANELS, strict=True):
         for policy, points in series.items():
-            hours = [point.at_s / 3600 for point in points]
-            heights = [factor * getattr(point, name) for point in points]
+            known = [point for point in points if getattr(point, name) is not None]
+            hours = [point.at_s / 3600 for point in known]
+            heights = [factor * getattr(point, name) for point in known]
             axes.plot(hours, heights, color=colours[policy], linewidth=1.4, label=policy)
         axes.set_ylabel(label, color=INK)
         axes.set_xlabel("hours", color=INK)

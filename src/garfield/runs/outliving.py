@@ -135,7 +135,7 @@ def start(
             pass_fds=[theirs.fileno()],
         )  # fmt: skip
     # before it is told what to do: a process without a record ends, and is never lost
-    files.write(Record(child.pid, _start_time(child.pid)))
+    files.write(Record(child.pid, start_time(child.pid)))
     assert child.stdin is not None
     with suppress(BrokenPipeError), child.stdin as stdin:  # if it has ended, its exit code tells
         stdin.write(pickle.dumps((sys.path, task)))
@@ -179,7 +179,7 @@ def main() -> None:
             code = wanted.code if isinstance(wanted.code, int) else int(wanted.code is not None)
         finally:
             pid = os.getpid()
-            files.write(Record(pid, _start_time(pid), True, code, failure, channel.unsent()))
+            files.write(Record(pid, start_time(pid), True, code, failure, channel.unsent()))
     raise SystemExit(code)
 
 
@@ -225,7 +225,7 @@ class _Files:
             return None
         with suppress(FileNotFoundError):
             running = not select.select([handle], [], [], 0)[0]
-            if running and _start_time(record.pid) == record.started:
+            if running and start_time(record.pid) == record.started:
                 return handle
         os.close(handle)
         return None
@@ -249,7 +249,8 @@ def _connect(files: _Files, handle: int) -> Connection | None:
                     ) from None
 
 
-def _start_time(pid: int) -> str:
+def start_time(pid: int) -> str:
+    """When a process started, in ticks of a boot: with its pid, no other's."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot} {fields[19]}"

@@ -2,7 +2,7 @@
 
     config.toml      all settings as used; `garfield train --config` runs them again
     metrics.jsonl    what nodes told, a JSON object a line, in the order it was heard
-    checkpoints/     what `garfield train --resume` goes on from
+    checkpoints/     what `garfield train --resume` goes on from; made with the first of them
     summary.json     what came of it, and the pictures beside it
 
 A resumed run appends to the same metrics, after a line that says from which step:
@@ -68,7 +68,6 @@ class RunDirectory:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             write_text(self.config, as_toml(settings))  # first: it says that this is a run
-            self.checkpoints.mkdir(exist_ok=True)
             self._metrics = self.metrics.open("a", encoding="utf-8", buffering=1)
             if _is_cut(self.metrics):
                 self._metrics.write("\n")

@@ -14,9 +14,11 @@
     agreement        how workers decide, between two steps, to change together
     watcher          reads beside the training who should be in the job
     coordination     where that is agreed on; `on_sqlite` keeps it for one machine
+    on_kubernetes    the same for pods, in their job's status (`in_pod`: how a pod knows its job)
     cursor           which sample is whose: pure
 
-A controller imports `coordination`, `on_sqlite` and `environment`, which need no torch.
+A controller imports `coordination`, `on_sqlite` or `on_kubernetes`, and `environment`, which need
+no torch.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from garfield.core.errors import ConfigError, RunError
 from garfield.elastic.job.coordination import (
     CheckpointPointer,
     Coordination,
-    CoordinationUnreachable,
 )
 from garfield.elastic.job.state import TrainingState
 from garfield.runs.checkpoints import Checkpoint, Checkpoints, read_checkpoint
@@ -83,7 +82,7 @@ class CheckpointWriter:
                 self._remove_older(generation)
             else:
                 _log.warning("Step %d of generation %d was overtaken.", step, generation)
-        except (RunError, CoordinationUnreachable) as problem:  # a full disk ends no training
+        except RunError as problem:  # a full disk ends no training
             _log.warning("%s", problem)
 
     def _remove_older(self, generation: int) -> None:

@@ -25,10 +25,6 @@ from typing import Any, Protocol
 from garfield.core.errors import ConfigError
 
 
-class CoordinationUnreachable(ConnectionError):  # noqa: N818
-    """What a job has agreed on can be neither read nor changed now; worth a retry."""
-
-
 @dataclass(frozen=True)
 class Generation:
     """The members of a job, for a time."""

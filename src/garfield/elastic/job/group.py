@@ -130,6 +130,14 @@ class WorkerGroup:
             work = dist.all_reduce(mine, op=dist.ReduceOp.MAX, async_op=True)
         return Pending(mine, work)
 
+    def mean(self, number: float) -> float:
+        """The mean of what members say, the same to the last bit for all."""
+        said = torch.tensor([number], dtype=torch.float64)
+        if self.size > 1:
+            with failures():
+                dist.all_reduce(said)
+        return float(said) / self.size
+
     def gather(self, numbers: Sequence[int]) -> list[list[int]]:
         """What each member says, in the order of ranks."""
         mine = torch.tensor(numbers, dtype=torch.int64)

@@ -1,25 +1,10 @@
-"""How a learning rate follows the number of samples in a step.
-
-A scaling is a function of the ratio of the samples of a step to those that the learning rate was
-chosen for. Linear is ERA's (thesis, 4.3.2; Goyal et al., 2017), and keeps the progress of an epoch;
-the square root keeps the noise of an update as it was (Krizhevsky, 2014).
-"""
+"""An optimizer whose learning rate is another for a step: rules are in `elastic/policy`."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
-
-from garfield.core.registry import Registry
-
-Scaling: TypeAlias = Callable[[float], float]
-
-SCALINGS: Registry[Scaling] = Registry("a scaling of the learning rate")
-SCALINGS.add("linear", lambda ratio: ratio)
-SCALINGS.add("sqrt", math.sqrt)
-SCALINGS.add("none", lambda ratio: 1.0)
+from typing import Any
 
 
 @contextmanager

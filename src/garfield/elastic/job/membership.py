@@ -15,9 +15,9 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
+from garfield.core.errors import CoordinationUnreachable
 from garfield.elastic.job.coordination import (
     Coordination,
-    CoordinationUnreachable,
     Generation,
     JobView,
 )

@@ -1,18 +1,12 @@
-"""A job's agreement in an SQLite database: for workers and a controller on one machine.
-
-SQLite allows one writer at a time, across processes, and a transaction that has begun to write is
-done whole or not at all, also if its process is killed. So a compare-and-set is a transaction.
-"""
+"""A job's agreement in an SQLite database: for workers and a controller on one machine."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any
 
 from garfield.core.errors import ConfigError
@@ -20,14 +14,11 @@ from garfield.core.files import as_json
 from garfield.elastic.job.coordination import (
     BatchSize,
     CheckpointPointer,
-    CoordinationUnreachable,
     Generation,
     JobView,
     check_members,
 )
-
-BUSY_S = 5.0
-"""How long a writer waits for another one."""
+from garfield.elastic.sqlite_file import SqliteFile
 
 # Facts there is one of are rows of `facts`; what depends on a generation bears its number.
 _TABLES = """
@@ -51,22 +42,13 @@ class SqliteCoordination:
         self.path = Path(path)
         if not create and not self.path.is_file():
             raise ConfigError(f"{self.path} is no job to join: there is no such file.")
-        self._lock = threading.Lock()
-        try:
-            # no isolation level: transactions begin where we say, not where Python thinks
-            self._database = sqlite3.connect(
-                self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
-            )
-            self._database.execute("PRAGMA journal_mode=WAL")  # readers never wait for a writer
-            self._database.executescript(_TABLES)
-        except sqlite3.Error as problem:
-            raise ConfigError(f"{self.path} cannot keep a job's agreement: {problem}.") from None
+        self._file = SqliteFile(self.path, _TABLES, "a job's agreement")
 
     def read(self) -> JobView:
-        with self._transaction("BEGIN"):
-            facts = dict(self._database.execute("SELECT name, value FROM facts"))
-            newest = self._newest()
-            rows = self._database.execute(
+        with self._file.reading() as database:
+            facts = dict(database.execute("SELECT name, value FROM facts"))
+            newest = _newest(database)
+            rows = database.execute(
                 "SELECT member, store FROM arrivals WHERE number = ?", (newest.number,)
             )
             arrived = dict(rows.fetchall())
@@ -81,102 +63,86 @@ class SqliteCoordination:
 
     def propose(self, members: Sequence[str], *, after: int, reopen: bool = False) -> bool:
         named = as_json(check_members(members))
-        with self._writing():
-            if self._newest().number != after or (self._fact(_FINISHED) and not reopen):
+        with self._file.writing() as database:
+            if _newest(database).number != after or (_fact(database, _FINISHED) and not reopen):
                 return False
-            self._database.execute("DELETE FROM facts WHERE name = ?", (_FINISHED,))
-            self._database.execute("INSERT INTO generations VALUES (?, ?)", (after + 1, named))
-            self._database.execute("UPDATE arrivals SET number = ?, store = ''", (after + 1,))
-            for (member,) in self._database.execute("SELECT member FROM arrivals").fetchall():
+            database.execute("DELETE FROM facts WHERE name = ?", (_FINISHED,))
+            database.execute("INSERT INTO generations VALUES (?, ?)", (after + 1, named))
+            database.execute("UPDATE arrivals SET number = ?, store = ''", (after + 1,))
+            for (member,) in database.execute("SELECT member FROM arrivals").fetchall():
                 if member not in members:
-                    self._database.execute("DELETE FROM arrivals WHERE member = ?", (member,))
+                    database.execute("DELETE FROM arrivals WHERE member = ?", (member,))
             return True
 
     def arrive(self, number: int, member: str, store: str = "") -> None:
-        with self._writing():
-            if self._newest().number == number:  # else it has come too late, and is forgotten
-                self._database.execute(
+        with self._file.writing() as database:
+            if _newest(database).number == number:  # else it has come too late, and is forgotten
+                database.execute(
                     "INSERT OR REPLACE INTO arrivals VALUES (?, ?, ?)", (member, number, store)
                 )
 
     def begin(self, number: int) -> bool:
-        with self._writing():
-            if number <= int(self._fact(_BEGUN) or 0):
+        with self._file.writing() as database:
+            if number <= int(_fact(database, _BEGUN) or 0):
                 return False
-            self._set_fact(_BEGUN, str(number))
+            _set_fact(database, _BEGUN, str(number))
             return True
 
     def set_batch(self, batch: BatchSize) -> bool:
-        with self._writing():
-            known = self._fact(_BATCH)
+        with self._file.writing() as database:
+            known = _fact(database, _BATCH)
             if known is not None:
                 before = BatchSize(**json.loads(known))
                 if batch.since_us <= before.since_us:
                     return False
                 limits = [most for most in (batch.most, before.most) if most is not None]
                 batch = BatchSize(batch.size, batch.since_us, min(limits, default=None))
-            self._set_fact(_BATCH, as_json(asdict(batch)))
+            _set_fact(database, _BATCH, as_json(asdict(batch)))
             return True
 
     def move_checkpoint(
         self, pointer: CheckpointPointer, *, after: CheckpointPointer | None
     ) -> bool:
-        with self._writing():
-            begun = int(self._fact(_BEGUN) or 0)
-            if pointer.generation < begun or _pointer(self._fact(_CHECKPOINT)) != after:
+        with self._file.writing() as database:
+            begun = int(_fact(database, _BEGUN) or 0)
+            if pointer.generation < begun or _pointer(_fact(database, _CHECKPOINT)) != after:
                 return False
-            self._set_fact(_CHECKPOINT, as_json(asdict(pointer)))
+            _set_fact(database, _CHECKPOINT, as_json(asdict(pointer)))
             return True
 
     def report(self, member: str, measured: Mapping[str, Any]) -> None:
-        with self._writing():
-            self._database.execute(
+        with self._file.writing() as database:
+            database.execute(
                 "INSERT OR REPLACE INTO reports VALUES (?, ?)", (member, as_json(measured))
             )
 
     def reports(self) -> dict[str, dict[str, Any]]:
-        with self._transaction("BEGIN"):
-            rows = self._database.execute("SELECT member, measured FROM reports").fetchall()
+        with self._file.reading() as database:
+            rows = database.execute("SELECT member, measured FROM reports").fetchall()
         return {member: json.loads(measured) for member, measured in rows}
 
     def finish(self) -> None:
-        with self._writing():
-            self._set_fact(_FINISHED, "true")
+        with self._file.writing() as database:
+            _set_fact(database, _FINISHED, "true")
 
     def close(self) -> None:
-        with self._lock:
-            self._database.close()
+        self._file.close()
 
-    def _newest(self) -> Generation:
-        row = self._database.execute(
-            "SELECT number, members FROM generations ORDER BY number DESC LIMIT 1"
-        ).fetchone()
-        return Generation(0, ()) if row is None else Generation(row[0], tuple(json.loads(row[1])))
 
-    def _fact(self, name: str) -> str | None:
-        row = self._database.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
-        return None if row is None else str(row[0])
+def _newest(database: Connection) -> Generation:
+    row = database.execute(
+        "SELECT number, members FROM generations ORDER BY number DESC LIMIT 1"
+    ).fetchone()
+    return Generation(0, ()) if row is None else Generation(row[0], tuple(json.loads(row[1])))
 
-    def _set_fact(self, name: str, value: str) -> None:
-        self._database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
-    def _writing(self) -> AbstractContextManager[None]:
-        """What is read in it stays so until it ends: others' writes wait."""
-        return self._transaction("BEGIN IMMEDIATE")
+def _fact(database: Connection, name: str) -> str | None:
+    row = database.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+    return None if row is None else str(row[0])
 
-    @contextmanager
-    def _transaction(self, begin: str) -> Iterator[None]:
-        with self._lock:
-            try:
-                self._database.execute(begin)
-                try:
-                    yield
-                    self._database.execute("COMMIT")
-                finally:
-                    if self._database.in_transaction:
-                        self._database.execute("ROLLBACK")
-            except sqlite3.Error as problem:
-                raise CoordinationUnreachable(f"{self.path} cannot be used: {problem}.") from None
+
+def _set_fact(database: Connection, name: str, value: str) -> None:
+    database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
 
 def _pointer(text: str | None) -> CheckpointPointer | None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from garfield.core.bounds import Seed, Within
 from garfield.core.config import check_numbers
-from garfield.elastic.job.learning_rate import SCALINGS
+from garfield.elastic.policy.learning_rate import LEARNING_RATES
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,8 @@ class ElasticOptions:
     """Samples of a step over all workers, if that number must stay: workers then accumulate
     gradients of at most `batch` samples. (workers times batch)"""
     learning_rate: str = "linear"
-    """How the learning rate follows the samples of a step: linear, sqrt or none."""
+    """How the learning rate follows the samples of a step: linear, sqrt, none, or adascale, for
+    which workers measure the noise of their gradients; it is sqrt until two of them have."""
     reference_step: Annotated[int | None, Within(1)] = None
     """Samples of a step that the learning rate was chosen for. (those of the first step)"""
     seed: Seed = 0
@@ -35,7 +36,7 @@ class ElasticOptions:
     report_every: Annotated[int, Within(1)] = 10
     """Steps between two reports of what was measured."""
     checkpoint_dir: str | None = None
-    """Where checkpoints go; without it there are none."""
+    """Where checkpoints go. (where the cluster says; else there are none)"""
     checkpoint_every: Annotated[int, Within(1)] = 1000
     """Steps between two checkpoints."""
     memory_mb: Annotated[float | None, Within(0, above=True)] = None
@@ -43,4 +44,4 @@ class ElasticOptions:
 
     def __post_init__(self) -> None:
         check_numbers(self)
-        _ = SCALINGS[self.learning_rate]  # refuses an unknown one, with the nearest
+        _ = LEARNING_RATES[self.learning_rate]  # refuses an unknown one, with the nearest

@@ -1,7 +1,7 @@
 """A worker's part in a job: the group it trains in now, and how it comes into the next one.
 
     start       form the first group, or be let into one that trains
-    act_on      do what all have agreed on: another generation, another batch size, somebody leaves
+    after_step  do what all have agreed on: another generation, another batch size, somebody leaves
     recover     after a failure: meet again, whoever is to go on
     finish      at the end of the training
 
@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from garfield.core.errors import ConfigError, NodeFailed, RunError
-from garfield.elastic.job.agreement import Decision, Vote, latest_batch
+from garfield.core.errors import ConfigError, CoordinationUnreachable, NodeFailed, RunError
+from garfield.elastic.job.agreement import Decision, Vote, VoteRhythm, latest_batch
 from garfield.elastic.job.checkpoint_writer import CheckpointWriter
-from garfield.elastic.job.coordination import BatchSize, CheckpointPointer, CoordinationUnreachable
+from garfield.elastic.job.coordination import BatchSize, CheckpointPointer
 from garfield.elastic.job.environment import JobAccess
 from garfield.elastic.job.group import (
     NCCL,
@@ -63,8 +63,9 @@ class Participation:
         self._is_torchruns = access.member is None
         self._ends_when_broken = self._is_torchruns or backend == NCCL
         self._checkpoints: CheckpointWriter | None = None
-        if options.checkpoint_dir is not None:
-            self._checkpoints = CheckpointWriter(Path(options.checkpoint_dir), access.coordination)
+        checkpoint_dir = options.checkpoint_dir or access.checkpoint_dir
+        if checkpoint_dir is not None:
+            self._checkpoints = CheckpointWriter(Path(checkpoint_dir), access.coordination)
         self.group: WorkerGroup | None = None
         """None before the first, and after the last."""
         self.batch = BatchSize(options.batch, since_us=0)
@@ -73,6 +74,7 @@ class Participation:
         self._others_go_on = False
         """Whether those who go on may still need this group's connections."""
         self._failures = _Failures()
+        self._rhythm = VoteRhythm(options.poll_s)  # a vote costs about half a millisecond
         if not self._is_torchruns:
             use_interface_of(access.coordination.host)
 
@@ -82,13 +84,24 @@ class Participation:
         self.watcher.start()
         self._enter_next()
 
-    def vote(self) -> Vote:
-        """Say what this worker knows, before a step."""
+    def vote(self) -> Vote | None:
+        """Say what this worker knows, before a step; None if that step has no vote."""
         group = self._present
+        if group.size > 1 and not self._rhythm.is_due:
+            return None
         generation = self.watcher.ready_generation(group.generation)
-        return Vote(group, generation, self._newest_batch(), self.told_to_leave)
+        batch, leaving = self._newest_batch(), self.told_to_leave
+        return Vote(group, generation, batch, leaving, self._rhythm.wished)
 
-    def act_on(self, decision: Decision) -> None:
+    def after_step(self, vote: Vote | None) -> None:
+        """Do what was decided in a step; GroupBroken if a member is gone."""
+        decision = None if vote is None else vote.wait()
+        agreed = None if decision is None else decision.next_vote
+        self._rhythm.stepped(agreed, time.monotonic())
+        if decision is not None:
+            self._act_on(decision)
+
+    def _act_on(self, decision: Decision) -> None:
         """Do what all members do now; GroupBroken if one of them is gone."""
         group = self._present
         if decision.batch_since_us > self.batch.since_us:
@@ -219,6 +232,7 @@ class Participation:
                 self._leave_unmet()
                 return
             self.group = group
+            self._rhythm.restart(time.monotonic())
             try:
                 self._settle(group)
                 return

@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from garfield.core.errors import ConfigError
+from garfield.elastic.job import random_numbers
 from garfield.elastic.job.cursor import Cursor
+from garfield.elastic.job.gradient_noise import NoiseScale
 from garfield.elastic.job.group import WorkerGroup
 
 FRESH = -1
@@ -52,6 +54,8 @@ class TrainingState:
         """The one in which the last of them was."""
         self.reference_step: int | None = None
         """Samples of a step that the learning rate was chosen for."""
+        self.noise = NoiseScale()
+        """Of the gradients, if it is measured."""
 
     @property
     def version(self) -> tuple[int, int]:
@@ -68,20 +72,25 @@ class TrainingState:
             "step": self.step,
             "generation": self.generation,
             "reference_step": self.reference_step,
+            "noise": self.noise.state_dict(),
         }
 
     def copied(self) -> dict[str, Any]:
-        """The same in memory of its own, to be written while training goes on."""
+        """The same in memory of its own, to be written while training goes on.
+
+        With it, this worker's generators of random numbers.
+        """
         copied: dict[str, Any] = _mapped(
             self.state_dict(), lambda tensor: tensor.detach().to("cpu", copy=True)
         )
-        return copied
+        return {**copied, "random": random_numbers.captured()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state; ConfigError if it is one of another training."""
         self._check(state)
         self.model.load_state_dict(state["model"])
         self._load_all_but_the_model(state)
+        random_numbers.restore(state["random"])
 
     def _check(self, state: Mapping[str, Any]) -> None:
         """Refuse what does not fit, before anything is written over."""
@@ -99,6 +108,7 @@ class TrainingState:
         for name, part in self.extra.items():
             part.load_state_dict(state["extra"][name])
         self.reference_step = state["reference_step"]
+        self.noise.load_state_dict(state["noise"])
         self.step, self.generation = state["step"], state["generation"]
 
     def exchange(self, group: WorkerGroup, source: int) -> None:

@@ -23,14 +23,16 @@ from garfield.core.errors import ConfigError, RunError
 from garfield.elastic.job.agreement import Vote
 from garfield.elastic.job.cursor import Cursor, Division, MicroBatch
 from garfield.elastic.job.environment import JobAccess, job_of_this_process
+from garfield.elastic.job.gradient_noise import GradientNorms
 from garfield.elastic.job.group import GroupBroken, WorkerGroup
-from garfield.elastic.job.learning_rate import SCALINGS, scaled
+from garfield.elastic.job.learning_rate import scaled
 from garfield.elastic.job.loading import loaded
 from garfield.elastic.job.measurements import Meter
 from garfield.elastic.job.options import ElasticOptions
 from garfield.elastic.job.out_of_memory import is_out_of_memory, limit_memory
 from garfield.elastic.job.participation import Participation
 from garfield.elastic.job.state import Stateful, TrainingState
+from garfield.elastic.policy.learning_rate import ADASCALE, factor
 
 
 class ElasticTraining:
@@ -64,13 +66,13 @@ class ElasticTraining:
         """To be called in place of the script's own: averages gradients over the workers."""
         self.stepped = False
         """Whether the last batch has ended a step: only then should a scheduler take one."""
-        self._scaling = SCALINGS[self.options.learning_rate]
         self._meter = Meter()
         self._division = Division(0, 1, self.options.batch)
         self._set_up_for: tuple[WorkerGroup | None, int] = (None, 0)
         self._part: MicroBatch | None = None
         self._vote: Vote | None = None
         self._broken: GroupBroken | None = None
+        self._norms: GradientNorms | None = None
         self._sigterm: Any = None
 
     def __enter__(self) -> ElasticTraining:
@@ -141,7 +143,7 @@ class ElasticTraining:
         return part.indices if part is not None and part.weight else ()
 
     def leave(self) -> None:
-        """Leave after this step or the next, as on SIGTERM: for a notice that a machine will go."""
+        """Leave after one of the next steps, as on SIGTERM: for a notice that a machine will go."""
         self._participation.told_to_leave = True
 
     def epochs(self, count: int) -> Iterator[int]:
@@ -153,8 +155,10 @@ class ElasticTraining:
         """This worker's batches from here to the end of the epoch; `step()` goes with each."""
         epoch = self.state.cursor.epoch
         while not self.left and self.state.cursor.epoch == epoch:
-            parts = self.state.cursor.micro_batches(self._division)
-            for part, batch in loaded(self._data, parts, self._loader):
+            cursor = self.state.cursor
+            place = (cursor.seed, cursor.epoch, cursor.used, self.rank)
+            parts = cursor.micro_batches(self._division)
+            for part, batch in loaded(self._data, parts, self._loader, place):
                 self._part = part
                 yield batch
                 if self._between_batches():
@@ -195,10 +199,18 @@ class ElasticTraining:
         weight = self._part.weight
         try:
             (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
+            if self._norms is not None and self._part.is_last:
+                self._measure_noise(self._norms, self._part.advance)
         except RuntimeError as problem:
             if self.workers == 1 or is_out_of_memory(problem):
                 raise
             raise GroupBroken(str(problem).splitlines()[0]) from problem
+
+    def _measure_noise(self, norms: GradientNorms, step: int) -> None:
+        """Of a step with equal shares, before the script does anything to the gradients."""
+        small, large = norms.take(each.grad for each in self.state.model.parameters())
+        if step == self._division.step and step % self.workers == 0:
+            self.state.noise.add(small, step / self.workers, large, step)
 
     def _exchange_at(self, part: MicroBatch) -> AbstractContextManager[Any]:
         """Gradients are exchanged in the backward pass of a step's last micro-batch."""
@@ -209,7 +221,13 @@ class ElasticTraining:
     def _apply(self, part: MicroBatch) -> None:
         state = self.state
         assert state.reference_step is not None  # set when the first group formed
-        with scaled(state.optimizer, self._scaling(self._division.step / state.reference_step)):
+        by = factor(
+            self.options.learning_rate,
+            self._division.step,
+            state.reference_step,
+            state.noise.samples,
+        )
+        with scaled(state.optimizer, by):
             state.optimizer.step()
         state.optimizer.zero_grad()
         state.cursor = state.cursor.after(part.advance)
@@ -235,8 +253,7 @@ class ElasticTraining:
                 self._report()
                 self._participation.checkpoint_if_due()
                 vote, self._vote = self._vote, None
-                assert vote is not None  # it began with the step
-                self._participation.act_on(vote.wait())
+                self._participation.after_step(vote)
         except GroupBroken as problem:
             self._broken = problem
         if self._broken is not None:
@@ -258,6 +275,10 @@ class ElasticTraining:
         if group is not before[0]:
             self.model = self.state.model  # not two wrappers' buffers at a time
             self.model = group.wrapped(self.state.model, self._ddp)
+            self._norms = None
+            is_measured = self.options.learning_rate == ADASCALE
+            if is_measured and isinstance(self.model, DistributedDataParallel):
+                self._norms = GradientNorms(self.model, group)
         self._meter.restart()
         self._participation.watcher.report({"state": "training", **self._where()})
         return True
@@ -265,7 +286,9 @@ class ElasticTraining:
     def _report(self) -> None:
         if self.state.step % self.options.report_every == 0:
             report = {"state": "training", **self._where(), **self._meter.report()}
-            self._participation.watcher.report(report)
+            if self.state.noise.samples is not None:
+                report["noise_scale"] = self.state.noise.samples
+            self._participation.watcher.report(report, at_once=False)
 
     def _where(self) -> dict[str, int | None]:
         return {

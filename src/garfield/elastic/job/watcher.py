@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from garfield.core.errors import CoordinationUnreachable
 from garfield.elastic.job.coordination import (
     Coordination,
-    CoordinationUnreachable,
     Generation,
     JobView,
 )
@@ -54,10 +54,11 @@ class Watcher:
             self._thread.join()
         self._offer = None
 
-    def report(self, measured: Mapping[str, Any]) -> None:
-        """Send this, unless a later report overtakes it."""
+    def report(self, measured: Mapping[str, Any], *, at_once: bool = True) -> None:
+        """Send this, now or with the next look, unless a later report overtakes it."""
         self._report = measured
-        self._wake.set()
+        if at_once:
+            self._wake.set()
 
     def ready_generation(self, current: Generation) -> int:
         """The number of the generation to be in, as far as is known here."""

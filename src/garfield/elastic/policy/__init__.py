@@ -9,6 +9,7 @@ admission                      who may run at all
 batch_size, learning_rate      the second dimension
 era, era_marginal              the policies of the thesis, and with gains that diminish
 static, autoscaler, afs_p      what they are compared with
+guaranteed                     teams that are promised GPUs, around any of these
 decision_log                   decisions kept with their snapshots, and decided again
 """
 
@@ -17,6 +18,7 @@ from garfield.elastic.policy.autoscaler import Autoscaler
 from garfield.elastic.policy.decision import Decision, Share
 from garfield.elastic.policy.era import Era
 from garfield.elastic.policy.era_marginal import EraMarginal
+from garfield.elastic.policy.guaranteed import Guaranteed
 from garfield.elastic.policy.jobs import Job, JobRequest
 from garfield.elastic.policy.measurement import Measurement
 from garfield.elastic.policy.policy import POLICIES, Policy, parse, policy
@@ -24,6 +26,6 @@ from garfield.elastic.policy.snapshot import Node, Snapshot
 from garfield.elastic.policy.static import Static
 
 __all__ = [
-    "POLICIES", "AfsP", "Autoscaler", "Decision", "Era", "EraMarginal", "Job", "JobRequest",
-    "Measurement", "Node", "Policy", "Share", "Snapshot", "Static", "parse", "policy",
+    "POLICIES", "AfsP", "Autoscaler", "Decision", "Era", "EraMarginal", "Guaranteed", "Job",
+    "JobRequest", "Measurement", "Node", "Policy", "Share", "Snapshot", "Static", "parse", "policy",
 ]  # fmt: skip

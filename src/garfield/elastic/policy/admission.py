@@ -11,7 +11,7 @@ suspended until the others' fit. They wait at the head of the queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from garfield.core.errors import ConfigError
@@ -109,8 +109,3 @@ def _first(
         found.append(job)
         left -= needs(job)
     return tuple(found)
-
-
-def names_of(jobs: Sequence[Job]) -> list[str]:
-    """Names, for messages and tests."""
-    return [job.name for job in jobs]

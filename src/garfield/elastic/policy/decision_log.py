@@ -86,35 +86,37 @@ def replayed(events: Iterable[Event], policy: str | None = None) -> list[Replaye
 
 def snapshot_of(told: Mapping[str, Any]) -> Snapshot:
     """The snapshot that an event holds."""
-    return _made(
+    return recorded_as(
         Snapshot,
         told,
-        nodes=lambda nodes: tuple(_made(Node, each) for each in nodes),
-        jobs=lambda jobs: tuple(map(_job, jobs)),
+        nodes=lambda nodes: tuple(recorded_as(Node, each) for each in nodes),
+        jobs=lambda jobs: tuple(map(job_of, jobs)),
     )
 
 
 def decision_of(told: Mapping[str, Any]) -> Decision:
     """The decision that an event holds."""
-    return _made(
+    return recorded_as(
         Decision,
         told,
-        shares=lambda shares: {name: _made(Share, each) for name, each in shares.items()},
+        shares=lambda shares: {name: recorded_as(Share, each) for name, each in shares.items()},
     )
 
 
-def _job(told: Mapping[str, Any]) -> Job:
-    return _made(
+def job_of(told: Mapping[str, Any]) -> Job:
+    """The job that an event holds."""
+    return recorded_as(
         Job,
         told,
-        request=lambda request: _made(JobRequest, request),
-        measurements=lambda all_: tuple(_made(Measurement, each) for each in all_),
+        request=lambda request: recorded_as(JobRequest, request),
+        measurements=lambda all_: tuple(recorded_as(Measurement, each) for each in all_),
         nodes=tuple,
     )
 
 
-def _made(kind: type[Kind], told: Any, **inner: Callable[[Any], Any]) -> Kind:
-    """A dataclass from its recorded fields; InputError if they are not its own."""
+def recorded_as(kind: type[Kind], told: Any, **inner: Callable[[Any], Any]) -> Kind:
+    """A dataclass from its recorded fields, some read by `inner`; InputError if they are not its
+    own."""
     names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
     if not isinstance(told, Mapping) or not told.keys() <= names:
         raise InputError(f"This is no recorded {kind.__name__}: {str(told)[:80]}.")

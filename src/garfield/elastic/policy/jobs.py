@@ -36,6 +36,8 @@ class JobRequest:
     """Whether workers and batch sizes must be powers of two."""
     learning_rate: str = "linear"
     """How the learning rate follows the global batch: none, linear, sqrt or adascale."""
+    team: str = ""
+    """Whose job it is, where teams have guarantees."""
 
     def __post_init__(self) -> None:
         check_numbers(self)

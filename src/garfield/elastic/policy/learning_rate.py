@@ -22,6 +22,9 @@ from garfield.core.registry import Registry
 LearningRate: TypeAlias = Callable[[float, int, float | None], float]
 """(B / B₀, B₀, φ) to the factor of the learning rate."""
 
+ADASCALE = "adascale"
+"""The rule that asks for φ."""
+
 LEARNING_RATES: Registry[LearningRate] = Registry("a rule for the learning rate")
 
 
@@ -52,7 +55,7 @@ def sqrt(scale: float, base: int, noise_scale: float | None) -> float:
     return math.sqrt(scale)
 
 
-@learning_rate("adascale")
+@learning_rate(ADASCALE)
 def adascale(scale: float, base: int, noise_scale: float | None) -> float:
     if noise_scale is None:
         return math.sqrt(scale)

@@ -17,7 +17,7 @@ from garfield.elastic.policy.decision import Decision
 from garfield.elastic.policy.decision_log import Asked, answer
 from garfield.elastic.policy.policy import Policy, check_decision
 from garfield.elastic.policy.snapshot import Node, Snapshot
-from garfield.elastic.simulator.outcome import Outcome, Point, point_of
+from garfield.elastic.simulator.outcome import Outcome, Series
 from garfield.elastic.simulator.profiles import GPUS_PER_NODE
 from garfield.elastic.simulator.running_job import RunningJob
 from garfield.elastic.simulator.settings import ClusterSettings
@@ -64,7 +64,7 @@ class _Cluster:
         self._round_s = cluster.decide_s
         self._every_s = every_s
         self._point_s = 0.0 if every_s else math.inf
-        self._points: list[Point] = []
+        self._series = Series()
         self._idle_rounds = 0
 
     def run(self) -> Outcome:
@@ -77,10 +77,10 @@ class _Cluster:
             if now_s >= end_s:
                 break
         if self._every_s:
-            self._points.append(point_of(now_s, self._active, len(self._finished)))
+            self._series.add(now_s, self._active, self._finished)
         return Outcome(
             self._cluster.gpus, now_s, tuple(self._finished), tuple(self._active), self._total,
-            tuple(self._points),
+            tuple(self._series.points),
         )  # fmt: skip
 
     def _next_s(self) -> float:
@@ -106,7 +106,7 @@ class _Cluster:
         elif came or (went and any(not job.job.workers for job in self._active)):
             self._ask("admit", now_s)
         if now_s >= self._point_s:
-            self._points.append(point_of(now_s, self._active, len(self._finished)))
+            self._series.add(now_s, self._active, self._finished)
             self._point_s += self._every_s or math.inf
 
     def _let_come(self, now_s: float) -> bool:

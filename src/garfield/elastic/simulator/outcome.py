@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 
 from garfield.elastic.simulator.running_job import RunningJob
 from garfield.elastic.simulator.workload import SimulatedJob
@@ -11,7 +11,11 @@ from garfield.elastic.simulator.workload import SimulatedJob
 
 @dataclass(frozen=True)
 class Point:
-    """The cluster at one moment."""
+    """The cluster at one moment: counts as of now, rates as means since the point before.
+
+    A rate of one moment would mislead: rounds come at full minutes, as points do, and whoever is
+    rescaled in a round stands still just then. None where there was nothing to take a mean of.
+    """
 
     at_s: float
     gpus: int
@@ -19,14 +23,61 @@ class Point:
     running: int
     waiting: int
     completed: int
-    throughput: float
-    """Samples a second, the mean of running jobs; one that is being rescaled does 0."""
-    total_throughput: float
-    """The sum."""
-    compute: float
-    """The part of active GPUs' time that is computed (modelled)."""
-    memory: float
-    """The part of active GPUs' memory in use (modelled)."""
+    throughput: float | None
+    """Samples a second of a running job; while it is rescaled it does 0."""
+    total_throughput: float | None
+    """Samples a second of all jobs."""
+    compute: float | None
+    """The part of active GPUs' time that was computed (modelled)."""
+    memory: float | None
+    """The part of active GPUs' memory that was in use (modelled)."""
+
+
+class Series:
+    """Points of a simulation, taken one after the other."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+        self._before = _Totals()
+
+    def add(self, now_s: float, active: Sequence[RunningJob], done: Sequence[RunningJob]) -> None:
+        """Take a point; all jobs have been accounted for until now."""
+        running = [each for each in active if each.speed is not None]
+        before, self._before = self._before, _Totals.of(now_s, [*active, *done])
+        since = self._before.less(before)
+        self.points.append(
+            Point(
+                now_s,
+                sum(each.job.workers for each in running),
+                len(running),
+                len(active) - len(running),
+                len(done),
+                _ratio(since.trained, since.ran_s),
+                _ratio(since.trained, since.at_s),
+                _ratio(since.compute_s, since.gpu_s),
+                _ratio(since.memory_s, since.gpu_s),
+            )
+        )
+
+
+@dataclass(frozen=True)
+class _Totals:
+    """What all jobs together have had and done until some moment, or between two."""
+
+    at_s: float = 0.0
+    trained: float = 0.0
+    ran_s: float = 0.0
+    gpu_s: float = 0.0
+    compute_s: float = 0.0
+    memory_s: float = 0.0
+
+    @classmethod
+    def of(cls, now_s: float, jobs: Sequence[RunningJob]) -> _Totals:
+        names = [field.name for field in fields(cls)][1:]
+        return cls(now_s, *(sum(getattr(job, name) for job in jobs) for name in names))
+
+    def less(self, other: _Totals) -> _Totals:
+        return _Totals(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -61,22 +112,6 @@ class Outcome:
             "finished": len(done),
             "rescalings": _ratio(sum(each.job.rescalings for each in all_), len(all_)),
         }
-
-
-def point_of(now_s: float, active: Sequence[RunningJob], completed: int) -> Point:
-    """The cluster now."""
-    running = [each for each in active if each.speed is not None]
-    gpus = sum(each.job.workers for each in running)
-    throughput = compute = memory = 0.0
-    for each in running:
-        if each.speed is not None and each.trains_at(now_s):
-            throughput += each.speed.throughput
-            compute += each.job.workers * each.speed.compute
-            memory += each.job.workers * each.speed.memory
-    return Point(
-        now_s, gpus, len(running), len(active) - len(running), completed, throughput / max(1,
-        len(running)), throughput, compute / max(1, gpus), memory / max(1, gpus),
-    )  # fmt: skip
 
 
 def series_step(workload: Sequence[SimulatedJob]) -> float:

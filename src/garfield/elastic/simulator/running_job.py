@@ -56,10 +56,6 @@ class RunningJob:
             return math.inf
         return max(self._since_s, self._resumes_s) + self._left / self._progress
 
-    def trains_at(self, now_s: float) -> bool:
-        """Whether it makes progress then, and does not merely hold its GPUs."""
-        return self.speed is not None and now_s >= self._resumes_s
-
     def advance(self, now_s: float) -> None:
         """Account for the time until now."""
         passed_s = now_s - self._since_s
