@@ -9,7 +9,7 @@ IN ?= src/garfield/filters
 SAMPLE ?= 0
 JOBS ?= 2
 
-.PHONY: demo demo-split test test-quick test-heavy adversary fuzz soak check format bench mutants clean help
+.PHONY: demo demo-split demo-elastic kubernetes test test-quick test-heavy adversary fuzz soak check format bench mutants clean help
 
 help:
 	@echo "make demo    three trainings on real data: honest, under attack, robust under attack"
@@ -18,8 +18,10 @@ help:
 	@echo "make bench   the benchmarks (RUN=aggregation for one of them)"
 	@echo
 	@echo "make demo-split   fine-tuning next to an object store and the plain way, at a limited bandwidth"
+	@echo "make demo-elastic three real jobs on four slots: as they start, and scaled while they train"
 	@echo "make test-quick   unit tests, contracts and papers: under two minutes"
 	@echo "make test-heavy   what make test leaves out because it is long"
+	@echo "make kubernetes   build a control plane for tests, once, outside this directory"
 	@echo "make adversary    search for lies and timings that break a promise (SECONDS=600 SEED=7 APP=msmw)"
 	@echo "make soak         faults by the hundred, in processes and simulated (N=300 SEED=7)"
 	@echo "make fuzz         feed nonsense to every parser of what arrives (SECONDS=300 each, TARGET=wire)"
@@ -37,6 +39,9 @@ demo: $(READY)
 demo-split: $(READY)
 	$(BIN)/garfield split demo
 
+demo-elastic: $(READY)
+	$(BIN)/garfield elastic demo
+
 PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test: $(READY)
@@ -45,8 +50,12 @@ test: $(READY)
 test-quick: $(READY)
 	$(PYTEST) -m "not slow and not heavy" tests/unit tests/contracts tests/papers
 
-test-heavy: $(READY)
+test-heavy: $(READY) kubernetes
 	$(PYTEST) -m heavy
+
+# five minutes of two cores the first time, nothing after that; GARFIELD_KUBERNETES says where
+kubernetes:
+	$(PYTHON) -m tools.build_kubernetes
 
 SECONDS ?= 600
 SEED ?= 0
