@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import benchmarks
+from benchmarks.timing import processor
 from garfield import kernels
 from garfield.core.errors import GarfieldError
 from garfield.core.files import write_json
@@ -97,19 +98,12 @@ def _machine() -> dict[str, Any]:
     return {
         "when": time.strftime("%Y-%m-%d %H:%M:%S%z"),
         "cores": len(os.sched_getaffinity(0)),
-        "cpu": _cpu(),
+        "cpu": processor(),
         "isa": kernels.isa(),
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
         "versions": {name: metadata.version(name) for name in packages},
     }
-
-
-def _cpu() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def _write(name: str, content: dict[str, Any]) -> Path:

@@ -40,7 +40,7 @@ def figure_1(options: argparse.Namespace) -> Figure:
     runs = _paired(WorkloadSettings("poisson", 15), options, ("static",), every_s=60.0)
     points = runs.of["static"][0].points
     peak = 100 * max(point.gpus for point in points) / 64
-    memory = 100 * max(point.memory for point in points)
+    memory = 100 * max(point.memory or 0.0 for point in points)
     claims = [
         Claim("Static uses at most 45 % of the cluster (calibrated on it)", 45, peak, peak <= 45),
         near("its memory in use peaks at 60 %", 60, memory),
@@ -53,13 +53,13 @@ def figure_3(options: argparse.Namespace) -> Figure:
     runs = _paired(workload, options, every_s=60.0)
     full = {name: _minutes_to(16, each[0].points) for name, each in runs.of.items()}
     best = {name: _fastest(each[0].points) for name, each in runs.of.items()}
-    compute = {name: 100 * point.compute for name, point in best.items()}
-    memory = {name: 100 * point.memory for name, point in best.items()}
+    compute = {name: 100 * (point.compute or 0.0) for name, point in best.items()}
+    memory = {name: 100 * (point.memory or 0.0) for name, point in best.items()}
     claims = [
         Claim("ERA has 16 GPUs after 4 minutes", 4, full["era"], full["era"] == 4),
         Claim("AFS-P too", 4, full["afs-p"], full["afs-p"] == 4),
         Claim("Autoscaler after 16", 16, full["autoscaler"], full["autoscaler"] == 16),
-        near("ERA trains on more than 6000 samples/s", 6000, best["era"].throughput),
+        near("ERA trains on more than 6000 samples/s", 6000, best["era"].throughput or 0.0),
         Claim("ERA uses almost 100 % of compute", 100, compute["era"], compute["era"] >= 95),
         _at_most("the others at most 70 %", 70, max(compute[name] for name in OTHERS)),
         Claim("ERA uses up to 60 % of memory", 60, memory["era"], memory["era"] >= 55),
@@ -89,7 +89,7 @@ def figure_4(options: argparse.Namespace) -> Figure:
 
 
 def figure_5(options: argparse.Namespace) -> Figure:
-    runs = _paired(WorkloadSettings("poisson", 100), options, every_s=300.0, end_s=HOURS_7)
+    runs = _paired(WorkloadSettings("poisson", 100), options, every_s=600.0, end_s=HOURS_7)
     speed = {name: _mean(runs, name, "throughput") for name in POLICIES}
     use = {name: 100 * _mean(runs, name, "gpu_utilisation") for name in POLICIES}
     memory = {name: 100 * _mean(runs, name, "memory_utilisation") for name in POLICIES}
@@ -149,7 +149,7 @@ def figure_8(options: argparse.Namespace) -> Figure:
     runs = _paired(WorkloadSettings("fixed", 20), options, every_s=60.0)
     span = {name: _mean(runs, name, "makespan_s") for name in POLICIES}
     order = sorted(span, key=lambda name: span[name])
-    memory = 100 * max(point.memory for point in runs.of["era"][0].points)
+    memory = 100 * max(point.memory or 0.0 for point in runs.of["era"][0].points)
     claims = [
         near("ERA's makespan, s", 5000, span["era"]),
         near("Autoscaler's makespan, s", 7300, span["autoscaler"]),
@@ -191,7 +191,7 @@ def _minutes_to(gpus: int, points: Sequence[Point]) -> float:
 
 def _fastest(points: Sequence[Point]) -> Point:
     """A job alone once nothing is scaled any more."""
-    return max(points, key=lambda point: point.throughput)
+    return max(points, key=lambda point: point.throughput or 0.0)
 
 
 def _at_most(what: str, there: float, here: float) -> Claim:

@@ -7,19 +7,24 @@
     models       the thesis's mix of image models and BERT, and all six that were profiled
     recorded     the Philly trace and Pollux's eight workloads (with --data: none is shipped)
 
-A number is how many times smaller the job completion time is than Static's on the same jobs.
+A number is how many times smaller the job completion time is than Static's on the same jobs. Every
+case is kept in results/elastic_gains/ as soon as it is done, and not simulated again (--anew does).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from benchmarks.elastic_runs import paired
+from benchmarks.alone import alone
+from benchmarks.elastic_runs import Interval, paired, ratio
+from benchmarks.kept_runs import kept
 from garfield.elastic.simulator.settings import ClusterSettings, WorkloadSettings
 from garfield.report.plain_tables import plain_table
 
@@ -31,6 +36,7 @@ DIMENSIONS = (
     "static(batch=True)", "era(batch=False)", "era", "era(model='thesis')", "era-marginal",
     "era-marginal(batch=False)", "autoscaler", "afs-p",
 )  # fmt: skip
+_RECORDED = "workload-"
 ELASTIC = ("era", "era-marginal", "autoscaler", "afs-p")
 
 Case = tuple[str, WorkloadSettings, ClusterSettings, tuple[str, ...]]
@@ -40,6 +46,7 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--parts", choices=sorted(PARTS), nargs="+", default=sorted(PARTS))
     group.add_argument("--seeds", type=int, default=10, help="workloads that are drawn")
     group.add_argument("--data", type=Path, help="folder with traces/philly.csv and workloads/")
+    group.add_argument("--anew", action="store_true", help="simulate also what is kept")
 
 
 def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
@@ -50,23 +57,61 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         table = plain_table(
             part, "policy", "JCT: times better than Static", "makespan", "rescalings", right=3
         )
-        for name, workload, cluster, policies in PARTS[part](options):
-            fixed = name.startswith("workload-")  # a recorded workload is not drawn
-            runs = paired(workload, cluster, ("static", *policies), seeds=1 if fixed else seeds)
-            for policy in policies:
-                jct = runs.times_better("jct_s", "static", by=policy)
-                span = runs.times_better("makespan_s", "static", by=policy)
-                rescalings = sum(runs.numbers(policy, "rescalings")) / len(runs.of[policy])
-                table.add_row(name, policy, str(jct), str(span), f"{rescalings:.1f}")
-                found.append(
-                    {
-                        "part": part, "case": name, "policy": policy, "jct": jct.mean,
-                        "jct_low": jct.low, "jct_high": jct.high, "makespan": span.mean,
-                        "rescalings": rescalings,
-                    }
-                )  # fmt: skip
+        lines = [
+            line for case in PARTS[part](options) for line in _gains(case, seeds, options.anew)
+        ]
+        for line in lines + _over_workloads(lines):
+            jct, span = (str(Interval(*line[key])) for key in ("jct", "makespan"))
+            table.add_row(line["case"], line["policy"], jct, span, f"{line['rescalings']:.1f}")
+            found.append({"part": part, **line})
         console.print(table)
     return {"gains": found}
+
+
+def _gains(case: Case, seeds: int, anew: bool) -> list[dict[str, Any]]:
+    """A line for each policy of a case."""
+    name, workload, cluster, policies = case
+    seeds = 1 if name.startswith(_RECORDED) else seeds  # a recorded workload is not drawn
+    source = None if workload.trace is None else Path(workload.trace).name
+    what = {
+        "workload": {**asdict(workload), "trace": source}, "cluster": asdict(cluster),
+        "policies": policies, "seeds": seeds,
+    }  # fmt: skip
+
+    def simulated() -> list[dict[str, Any]]:
+        with alone():
+            runs = paired(workload, cluster, ("static", *policies), seeds=seeds)
+        return [
+            {
+                "case": name,
+                "policy": policy,
+                "jct": astuple(runs.times_better("jct_s", "static", by=policy)),
+                "makespan": astuple(runs.times_better("makespan_s", "static", by=policy)),
+                "rescalings": statistics.fmean(runs.numbers(policy, "rescalings")),
+            }
+            for policy in policies
+        ]
+
+    lines: list[dict[str, Any]] = kept(
+        "elastic_gains", name.replace(" ", "-"), what, simulated, fresh=anew
+    )
+    return lines
+
+
+def _over_workloads(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The recorded workloads taken together: the mean over them, each of them one sample."""
+    recorded = [line for line in lines if line["case"].startswith(_RECORDED)]
+    found = []
+    for policy in dict.fromkeys(line["policy"] for line in recorded):
+        its = [line for line in recorded if line["policy"] == policy]
+        ratios = {
+            key: astuple(ratio([line[key][0] for line in its], [1.0] * len(its)))
+            for key in ("jct", "makespan")
+        }
+        rescalings = statistics.fmean(line["rescalings"] for line in its)
+        name = f"all {len(its)} workloads"
+        found.append({"case": name, "policy": policy, **ratios, "rescalings": rescalings})
+    return found
 
 
 def dimensions(options: argparse.Namespace) -> Iterator[Case]:

@@ -112,6 +112,6 @@ def _point(point: Point, gpus: int) -> dict[str, Any]:
         "completed": point.completed,
         "throughput": point.throughput,
         "total_throughput": point.total_throughput,
-        "compute_percent": 100 * point.compute,
-        "memory_percent": 100 * point.memory,
+        "compute_percent": None if point.compute is None else 100 * point.compute,
+        "memory_percent": None if point.memory is None else 100 * point.memory,
     }
