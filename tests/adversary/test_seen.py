@@ -146,7 +146,7 @@ class _Grpc:
             self.failures.append(f"{type(why).__name__}: {why}")
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_over_grpc_liars_that_withhold_from_one_server_leave_models_where_they_were() -> None:
     undisturbed = _Grpc(5, "").train(8)
     attacked = _Grpc(5, "constant(value=1000), withhold(from=server-1)").train(8)

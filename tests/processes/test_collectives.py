@@ -32,7 +32,7 @@ def final_model(settings, directory):
         return content["vector"], [event for event in events if event["event"] == "step"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_collectives_and_grpc_end_at_the_same_model_bit_for_bit(tmp_path):
     by_gloo, steps = final_model(BASE, tmp_path / "gloo")
     by_grpc, _ = final_model(BASE.updated(transport="grpc"), tmp_path / "grpc")

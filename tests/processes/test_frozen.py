@@ -5,7 +5,6 @@ import pytest
 from garfield.apps.settings import Settings
 from garfield.core.errors import NodeFailed
 from garfield.launch.processes import Fault, Processes
-from tests.marks import heavy_but
 from tests.processes.test_faults import is_alive
 
 pytestmark = pytest.mark.timeout(150)  # what is tested here once lasted for ever
@@ -39,8 +38,8 @@ def told_of(events, node):
     return [e["error"] for e in events if e.get("node") == node and e["event"] == "failed"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("app", heavy_but(TOLERANT, "msmw"))
+@pytest.mark.heavy
+@pytest.mark.parametrize("app", TOLERANT)
 def test_a_frozen_server_that_the_run_tolerates_is_ended_when_the_others_are_done(app):
     settings = BASE.updated(**TOLERANT[app])
     frozen = settings.server_names[-1]

@@ -297,7 +297,7 @@ def test_without_certificates_the_keys_are_named_that_a_user_can_write(cluster):
     assert "insecure_ok" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_listening_beyond_this_host_without_certificates_is_said_at_every_start(cluster):
     text = cluster.path.read_text().replace('tls = "certs"', "insecure = true")
     cluster.path.write_text(text)
@@ -310,7 +310,7 @@ def test_listening_beyond_this_host_without_certificates_is_said_at_every_start(
         assert "garfield certs" in err
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_stranger_in_a_nodes_place_is_silence_and_no_lie_of_that_node(cluster, tmp_path):
     """On the server's port, with a certificate of an authority of its own."""
     from garfield.transport.certs import load, make
@@ -428,6 +428,7 @@ def test_wrong_names_and_certificates_are_refused(cluster):
     assert "node-0.pem cannot be read" in node("node-0").stderr
 
 
+@pytest.mark.heavy
 def test_a_port_in_use_is_named(cluster):
     make_certs(cluster)
     first = cluster("worker-0")

@@ -62,6 +62,7 @@ def test_the_plain_script_learns(pair):
     assert accuracy(pair / "plain.py")[0] > LEARNED
 
 
+@pytest.mark.heavy
 @every_run
 def test_the_robust_script_learns_although_a_peer_lies(pair):
     found, said = accuracy(pair / "robust.py")

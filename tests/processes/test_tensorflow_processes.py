@@ -34,10 +34,8 @@ def garfield(tmp_path, *words):
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "framework", ["tensorflow", pytest.param("torch,tensorflow", marks=pytest.mark.heavy)]
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize("framework", ["tensorflow", "torch,tensorflow"])
 def test_a_run_learns_although_one_lies_goes_on_and_is_quiet(tmp_path, framework, monkeypatch):
     temporary = tmp_path / "temporary"
     temporary.mkdir()

@@ -198,6 +198,7 @@ def _nodes(process, directory, seen):
     return sorted(child.pid for child in forkserver.children())
 
 
+@pytest.mark.heavy
 def test_a_users_own_rule_is_known_to_every_node(garfield, tmp_path):
     (tmp_path / "mine.py").write_text(
         "import garfield\n"
@@ -218,7 +219,7 @@ def test_a_users_own_rule_is_known_to_every_node(garfield, tmp_path):
     assert "mine.py is none or is not there" in err
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_demo_ends_with_a_table_and_a_picture(garfield, tmp_path):
     process = garfield("--steps", 4, "--out", "x", command="demo")
     out, err = process.communicate(timeout=PATIENCE_S)

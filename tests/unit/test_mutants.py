@@ -215,7 +215,7 @@ def test_chosen_tests_run_alone_the_fastest_first_each_with_a_limit():
     ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_change_of_a_filter_is_caught_in_a_copy_and_the_package_stays_as_it_is(
     tmp_path, monkeypatch, capsys
 ):

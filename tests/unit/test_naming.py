@@ -158,12 +158,13 @@ def test_bulyan_works_over_any_selecting_rule():
 def test_the_public_names_are_these():
     assert sorted(garfield.__all__) == [
         "ATTACKS", "AccessDenied", "Aggregator", "Attack", "BoundError", "ByzantineServer",
-        "ByzantineWorker", "ConfigError", "Deadlock", "DecodingError", "DivergedError",
-        "Explained", "GARS", "GARs", "GarfieldError", "InputError", "MissingDependency",
-        "NodeFailed", "ObjectDamaged", "ObjectMissing", "Peer", "Plan", "QuorumError",
+        "ByzantineWorker", "ClusterError", "ClusterUnreachable", "ConfigError",
+        "CoordinationUnreachable", "Deadlock", "DecodingError", "DivergedError", "Explained",
+        "GARS", "GARs", "GarfieldError", "InputError", "MissingDependency", "NodeFailed",
+        "ObjectAbsent", "ObjectDamaged", "ObjectMissing", "Peer", "Plan", "QuorumError",
         "RequestRefused", "Rule", "RunError", "STAGES", "Server", "SplitError", "Stage",
-        "StoreUnreachable", "UnknownName", "View", "Worker", "attack", "chain", "connect",
-        "contract", "gar", "init", "run_as_peers", "run_locally", "set_threads", "stage",
+        "StoreUnreachable", "UnknownName", "View", "Worker", "WriteConflict", "attack", "chain",
+        "connect", "contract", "gar", "init", "run_as_peers", "run_locally", "set_threads", "stage",
         "variance_condition", "worst_kappa",
     ]  # fmt: skip
     for name in garfield.__all__:

@@ -198,11 +198,7 @@ class Server(Node):
         length, n = numbers * self._length, len(self.workers)
         quorum = self._quorum(q, n, self.f_w, needs or _needs(self.gar))
         if self.resumed and len(self.servers) > 1:
-            # what it proposed is forgotten, and servers that stopped a step before may wait for it.
-            # Its model lies between honest proposals, and does as well
-            proposal = Key("proposal", self.step)
-            self.outbox.keep_longer(proposal)  # workers may let it propose the next one at once
-            self._publish(proposal)
+            self._propose_again()
         self._publish_model()
         give_up_at = self.clock() + self.waits.give_up_s
         while True:
@@ -307,6 +303,16 @@ class Server(Node):
                 f"at step {self.step}: the model has diverged. Use a robust rule, or lower the "
                 "learning rate."
             ) from failure
+
+    def _propose_again(self) -> None:
+        """Offer the model that it goes on from as its proposal, which is forgotten.
+
+        Servers that were stopped a step before it may wait for that. A joined model lies between
+        honest proposals, so it moves nobody further than one of them.
+        """
+        proposal = Key("proposal", self.step)
+        self.outbox.keep_longer(proposal)  # workers may let it propose the next one at once
+        self._publish(proposal)
 
     def _publish_model(self) -> None:
         model = self._publish(Key("model", self.step))
