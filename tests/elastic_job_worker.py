@@ -91,7 +91,8 @@ def train(job, task, record):
             if job.stepped:
                 told = {"workers": job.workers, "rank": job.rank, "pid": os.getpid()}
                 record(applied=job.step_number, time=time.time(), **told, **place)
-            time.sleep(task.get("pace_s", 0.0))
+            if not ("hurry" in task and task["hurry"].exists()):
+                time.sleep(task.get("pace_s", 0.0))
             until = task.get("until")
             if until and last is None and job.generation >= until["generation"]:
                 last = job.step_number + until["more"]

@@ -1,4 +1,10 @@
-"""A training script as a user of a local cluster would write it, with a record of every sample."""
+"""A training script as a user of a local cluster would write it, with a record of every sample.
+
+    python elastic_local_script.py DIRECTORY EPOCHS
+
+Records go to DIRECTORY. Steps are slow until there is a file `hurry` in it: so a test decides when
+the training may end, and no machine is too fast or too slow for it.
+"""
 
 import json
 import os
@@ -10,6 +16,8 @@ import torch
 from garfield.elastic.job import ElasticOptions, ElasticTraining
 from garfield.elastic.job.environment import MEMBER
 from tests.elastic_job_worker import digits, network, optimizer_of, seed_of, train
+
+SLOW_S, HURRY = 0.2, "hurry"
 
 
 def main(directory, epochs):
@@ -24,7 +32,7 @@ def main(directory, epochs):
         def write(**what):
             record.write(json.dumps(what) + "\n")
 
-        train(job, {"epochs": epochs, "pace_s": 0.004}, write)
+        train(job, {"epochs": epochs, "pace_s": SLOW_S, "hurry": directory / HURRY}, write)
         write(end="left" if job.left else "finished", step=job.step_number)
 
 

@@ -40,7 +40,7 @@ class PodProcess:
 
     def start(self):
         """Make volumes and begin."""
-        self._directory.mkdir(parents=True)
+        self._directory.mkdir(parents=True, exist_ok=True)  # a start may be tried again
         spec = self.pod["spec"]
         (container,) = spec["containers"]
         for volume in spec.get("volumes", []):

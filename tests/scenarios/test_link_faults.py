@@ -33,6 +33,7 @@ class Simulated:
     """Nodes take turns on a virtual clock."""
 
     timeout_s = 0.6
+    given_up_for = frozenset({Reason.NO_ANSWER})
 
     def __init__(self):
         self._simulation = Simulation()
@@ -49,6 +50,7 @@ class OverGrpc:
     """Nodes have threads, ports and the time of day, in one process that others may starve."""
 
     timeout_s = 2.0
+    given_up_for = frozenset({Reason.NO_ANSWER, Reason.NOT_NEEDED})
 
     def __init__(self):
         self._book, self._open, self.clock = {}, [], {}
@@ -174,7 +176,9 @@ def network(request):
 
 def test_a_worker_that_is_cut_off_is_missed_for_a_while_and_comes_back(network):
     done = Training(network, cut_off("worker-2", range(3, 20)), servers=4, f_ps=1).run()
-    assert Reason.NO_ANSWER in {why.reason for why in done.missed("server-0", "worker-2", 6)}
+    reasons = {why.reason for why in done.missed("server-0", "worker-2", 6)}
+    # a worker that was slow before, on a busy machine say, is waited for less than the time-out
+    assert reasons & network.given_up_for
     assert done.heard()["worker-2"] > 0
     assert done.workers["worker-2"].step > 20
 
