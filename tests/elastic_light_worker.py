@@ -1,7 +1,7 @@
 """A worker that keeps to the agreement of its job and trains nothing: it starts in a blink.
 
-It counts steps instead, `--pace` seconds each, and finishes at `--until`; a checkpoint holds the
-count. What a daemon does about workers can be tested with it by the dozen.
+It counts steps instead, `--pace` seconds each, and finishes at `--until`, or when there is a file
+`--until-file`; a checkpoint holds the count. What a daemon does about workers can be tested with it by the dozen.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from garfield.elastic.job.on_sqlite import SqliteCoordination
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--until", type=int, default=10**9)
+    parser.add_argument("--until-file", type=Path)
     parser.add_argument("--pace", type=float, default=0.02)
     parser.add_argument("--code-at-end", type=int, default=0)
     parser.add_argument("--deaf", action="store_true", help="never leaves by itself")
@@ -47,7 +48,8 @@ def main():
                 partial.write_text(str(step))
                 partial.replace(saved)
             report(agreed, member, view, step)
-            if step >= asked.until and rank == 0:
+            is_told = asked.until_file is not None and asked.until_file.exists()
+            if rank == 0 and (is_told or step >= asked.until):
                 agreed.finish()
         time.sleep(asked.pace)
 

@@ -15,9 +15,11 @@ def test_a_waiting_job_makes_a_running_one_shrink_and_its_end_lets_it_grow(tmp_p
     with LocalCluster(tmp_path, slots=4) as cluster:
         cluster.submit("first", max_workers=4)
         cluster.wait_for("first", workers=4, processes=4)
-        cluster.submit("second", "--until", 60, max_workers=4, start_workers=4)
+        enough = tmp_path / "enough"
+        cluster.submit("second", "--until-file", enough, max_workers=4, start_workers=4)
         cluster.wait_for("second", phase="running")
         assert cluster.job("first").workers < 4
+        enough.touch()
         cluster.wait_for("second", phase="finished")
         cluster.wait_for("first", workers=4, processes=4)
         assert cluster.job("first").rescalings >= 3
@@ -32,7 +34,8 @@ def test_a_waiting_job_makes_a_running_one_shrink_and_its_end_lets_it_grow(tmp_p
 def test_jobs_train_on_while_the_daemon_is_dead_and_are_adopted_by_the_next(tmp_path):
     with LocalCluster(tmp_path, slots=3) as cluster:
         cluster.submit("kept", max_workers=2)
-        cluster.submit("ends", "--until", 60, min_workers=1, start_workers=1, max_workers=1)
+        enough = tmp_path / "enough"
+        cluster.submit("ends", "--until-file", enough, start_workers=1, max_workers=1)
         cluster.wait_for("kept", workers=2, processes=2)
         cluster.wait_for_steps("kept", 3)
         cluster.wait_for_steps("ends", 3)
@@ -40,6 +43,7 @@ def test_jobs_train_on_while_the_daemon_is_dead_and_are_adopted_by_the_next(tmp_
         cluster.kill_daemon()
         assert "No daemon runs" in cluster.command("status").stdout
         cluster.wait_for_steps("kept", 20)
+        enough.touch()
         cluster.wait(lambda: not cluster.workers(1), "the end of a job that nobody watches")
         cluster.submit("meanwhile", "--until", 5, start_workers=1, max_workers=1)
         cluster.up()
