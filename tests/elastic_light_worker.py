@@ -1,7 +1,8 @@
 """A worker that keeps to the agreement of its job and trains nothing: it starts in a blink.
 
 It counts steps instead, `--pace` seconds each, and finishes at `--until`, or when there is a file
-`--until-file`; a checkpoint holds the count. What a daemon does about workers can be tested with it by the dozen.
+`--until-file`; a checkpoint holds the count. What a daemon does about workers can be tested with it
+by the dozen.
 """
 
 import argparse
