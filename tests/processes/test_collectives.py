@@ -93,7 +93,7 @@ def test_a_run_that_is_stopped_midway_ends_by_itself():
     assert list(nodes.exit_codes.values()) == [0] * 4  # a kill would be -9
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_group_listens_on_loopback_only():
     listening = []
 

@@ -75,7 +75,7 @@ def test_processes_under_attack_train_the_model_that_they_train_without(start, t
     assert np.linalg.norm(attacked - honest) <= 1e-6 * np.linalg.norm(honest)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_more_liars_than_allowed_for_are_an_error_with_a_reason(start):
     process = start("train", *flags(byzantine_workers=2, worker_attack="random"))
     out, _ = process.communicate(timeout=PATIENCE_S)

@@ -22,6 +22,7 @@ def true_scale(model):
     return float((gradients - mean).square().sum(1).mean() / mean.square().sum())
 
 
+@pytest.mark.heavy
 def test_two_workers_find_the_noise_scale_of_a_model_that_does_not_move(tmp_path):
     options = {"batch": 8, "learning_rate": "adascale", "collective_timeout_s": 120.0}
     with Cluster(tmp_path, options=options, lr_factor=0.0, pace_s=0.0) as cluster:

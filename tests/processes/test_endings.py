@@ -178,12 +178,8 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "simulate",
-    [pytest.param((), marks=pytest.mark.heavy), ("--simulate",)],
-    ids=["processes", "simulated"],
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize("simulate", [(), ("--simulate",)], ids=["processes", "simulated"])
 def test_a_full_disk_is_told_in_a_line_and_what_was_learnt_is_summed_up(
     garfield, small_disk, simulate
 ):

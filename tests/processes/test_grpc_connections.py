@@ -21,6 +21,7 @@ from garfield.transport.grpc import wire
 from garfield.transport.grpc.options import METHOD, aio, grpc
 from garfield.transport.grpc.transport import GrpcTransport
 from garfield.transport.identity import PeerAddress
+from tests.marks import heavy_but
 
 HELD = 520  # more than the 512 that used to lock everybody out
 LENGTH = 5
@@ -176,7 +177,11 @@ ATTACKS = {  # and how long newcomers try: gRPC by itself ended the first after 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "timeout_s"), ATTACKS.values(), ids=ATTACKS)
+@pytest.mark.parametrize(
+    ("kind", "timeout_s"),
+    heavy_but(ATTACKS.values(), ("plain", 8.0), ("certified", 30.0)),
+    ids=ATTACKS,
+)
 def test_hundreds_of_held_connections_lock_no_newcomer_out(kind, timeout_s, tmp_path, start):
     server = start("server-0")
     certificate = [] if kind == "plain" else [tmp_path, "worker-5"]

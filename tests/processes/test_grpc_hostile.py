@@ -435,6 +435,7 @@ def test_a_far_future_step_is_passed_on_as_a_claim(liar, book, start):
     assert replies.gone == {"liar": 2**61}
 
 
+@pytest.mark.heavy
 def test_one_that_answers_every_other_time_counts_every_other_time(liar, book, start):
     node = start("node-0")
     start("honest")
@@ -468,6 +469,7 @@ def test_a_peer_that_pauses_as_long_every_time_is_heard_when_patience_has_grown(
 # -- dying, hanging, vanishing --------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 def test_one_that_is_killed_in_the_middle_of_a_transfer_is_silent(book, start):
     node = start("node-0")
     start("honest")

@@ -398,6 +398,7 @@ def test_a_worker_killed_in_the_middle_of_a_request_costs_nothing_but_time(serve
     assert after["lost_by_memory"] == before["lost_by_memory"]
 
 
+@pytest.mark.heavy
 def test_one_that_needs_more_than_was_predicted_is_killed_and_tried_with_half(server, ann):
     book, service = server.service.book, server.service
     request = ann.asks(samples=LONG[:160], transforms='[["resize", 80, 80]]', batch=160)
@@ -458,6 +459,7 @@ def test_requests_are_spread_evenly_over_devices(stock, ann):
             assert record.peak_running == 2
 
 
+@pytest.mark.heavy
 def test_ten_tenants_at_once_under_a_budget_that_fits_six(tmp_path):
     """All finish, none is killed, the budget is used, and never exceeded."""
     names = [f"tenant-{number}" for number in range(10)]

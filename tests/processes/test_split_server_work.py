@@ -29,6 +29,7 @@ from garfield.split.stores import open_store
 from garfield.split.training import step_seed
 from garfield.split.transforms import Transforms
 from tests.forkservers import with_a_forkserver_of_its_own
+from tests.marks import heavy_but
 from tests.split_server import (
     SIDE,
     ask,
@@ -117,7 +118,10 @@ def test_a_hostile_graph_is_refused_and_the_workers_live(server, ann, graph):
     assert status(server.url)["workers"]["lost"] == before
 
 
-@pytest.mark.parametrize(("model", "split", "side"), [("resnet18", 8, 96), ("alexnet", 10, 112)])
+MEASURED = [("resnet18", 8, 96), ("alexnet", 10, 112)]
+
+
+@pytest.mark.parametrize(("model", "split", "side"), heavy_but(MEASURED, MEASURED[1]))
 def test_predicted_memory_is_never_below_the_measured_peak_and_little_above(
     server, ann, model, split, side
 ):

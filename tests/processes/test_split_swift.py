@@ -32,6 +32,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.heavy
 def test_a_swift_started_again_still_has_its_objects(tmp_path: Path) -> None:
     import numpy as np
 
@@ -101,6 +102,7 @@ def test_the_stand_in_for_memcached_forgets_in_time(monkeypatch: pytest.MonkeyPa
     assert cache.get("b") is None
 
 
+@pytest.mark.heavy
 def test_features_in_the_proxy_are_those_beside_it_and_for_whom_they_may_be(
     tmp_path: Path,
 ) -> None:

@@ -141,7 +141,8 @@ def test_losses_and_gradients_equal_plain_fine_tuning(url, server, split, batch,
         torch.testing.assert_close(ours_, theirs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("cos_batch", heavy_but([1, 3, 200], 3))
+@pytest.mark.heavy
+@pytest.mark.parametrize("cos_batch", [1, 3, 200])
 def test_the_batch_of_the_server_changes_nothing(root, url, cos_batch):
     from garfield.split.scheduler import Batching
 
@@ -152,7 +153,10 @@ def test_the_batch_of_the_server_changes_nothing(root, url, cos_batch):
     np.testing.assert_allclose(found[0], expected[0], rtol=2e-5)
 
 
-@pytest.mark.parametrize("more", [{"features": "float16"}, {"compression": "zlib"}])
+SMALLER = [{"features": "float16"}, {"compression": "zlib"}]
+
+
+@pytest.mark.parametrize("more", heavy_but(SMALLER, SMALLER[0]))
 def test_smaller_features_train_almost_alike(url, server, more):
     with talking(server) as servers:
         small = over_split(url, servers, SMALL, batch=15, epochs=1, split=12, **more)
@@ -532,6 +536,7 @@ def test_what_is_kept_is_not_handed_out_once_the_right_is_withdrawn(url, server,
 # -- a link that changes ------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 def test_the_split_is_planned_anew_when_the_link_changes(root, url, server):
     host, port = server.removeprefix("http://").split(":")
     with LimitedLink(400e6) as link:
@@ -551,6 +556,7 @@ def test_the_split_is_planned_anew_when_the_link_changes(root, url, server):
     assert slow.split > fast.split
 
 
+@pytest.mark.heavy
 def test_the_predictive_planner_trains_by_times_of_both_sides(url, server, tmp_path, monkeypatch):
     monkeypatch.setenv("GARFIELD_DATA", str(tmp_path / "kept"))
     settings = FineTuning(

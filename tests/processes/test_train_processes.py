@@ -163,7 +163,7 @@ def test_killing_the_launcher_leaves_no_orphans(garfield, tmp_path):
     assert not alive(nodes)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_tolerated_death_is_a_warning_and_an_intolerable_one_a_clear_failure(garfield, tmp_path):
     waits = ("--timeout-s", 1, "--give-up-s", 2, "--steps", 100_000)
     tolerant = garfield(

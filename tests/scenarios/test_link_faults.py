@@ -191,11 +191,13 @@ def test_a_server_that_is_cut_off_catches_up_and_ends_with_the_others_model(netw
     np.testing.assert_allclose(done.model("server-2"), done.model("server-0"), atol=1e-4)
 
 
+@pytest.mark.heavy
 def test_a_server_that_is_cut_off_until_the_others_are_done_still_gets_their_model(network):
     done = Training(network, cut_off("server-2", range(3, STEPS)), servers=4, f_ps=1).run()
     np.testing.assert_allclose(done.model("server-2"), done.model("server-0"), atol=1e-4)
 
 
+@pytest.mark.heavy
 def test_a_partition_that_heals_leaves_one_model(network):
     few, many = ("server-2", "worker-5"), ("server-0", "server-1", "server-3", *WORKERS[:5])
     split = partition(few, many, steps=range(5, 18))

@@ -9,6 +9,7 @@ import pytest
 from garfield.cli.drill import run_command
 from garfield.launch.drill.schedule import StageKind
 from garfield.launch.drill.stages import drilled
+from tests.marks import heavy_but
 from tests.soak.cases import IN_PROCESSES, SHAPES, soak_run
 
 pytest.importorskip("torch")
@@ -40,6 +41,6 @@ def test_a_run_of_processes_survives_eight_faults(number: int, tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("app", SHAPES)
+@pytest.mark.parametrize("app", heavy_but(SHAPES, "msmw"))
 def test_a_simulated_run_survives_eight_faults(app: str, tmp_path: Path) -> None:
     _held(app, StageKind.SIMULATION, 1, tmp_path)

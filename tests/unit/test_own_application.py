@@ -104,7 +104,7 @@ def test_its_settings_are_checked_and_shown_like_ours(own, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_it_runs_in_processes(own, tmp_path):
     words = ("--load", own, "train", "--app", "paused", "--rest-every", 3, *TINY, "--json")
     done = subprocess.run(

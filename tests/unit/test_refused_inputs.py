@@ -148,7 +148,7 @@ def mine(rows, *, f):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", [("--simulate",), ()])
+@pytest.mark.parametrize("where", [("--simulate",), pytest.param((), marks=pytest.mark.heavy)])
 def test_a_run_says_in_which_line_the_users_rule_failed(tmp_path, where):
     own = tmp_path / "mine.py"
     own.write_text(FAILING)
@@ -163,7 +163,7 @@ def test_a_run_says_in_which_line_the_users_rule_failed(tmp_path, where):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_debug_shows_the_traceback_of_a_process(tmp_path):
     own = tmp_path / "mine.py"
     own.write_text(FAILING)

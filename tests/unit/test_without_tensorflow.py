@@ -57,7 +57,7 @@ def test_asking_for_it_gives_the_command_that_installs_it(tmp_path, framework):
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_training_with_tensorflow_needs_no_torch(tmp_path):
     pytest.importorskip("tensorflow")
     without_torch = HIDDEN.replace('("tensorflow", "keras")', '("torch",)')
@@ -66,7 +66,7 @@ def test_training_with_tensorflow_needs_no_torch(tmp_path):
     assert "accuracy" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_importing_tensorflow_through_garfield_says_nothing():
     pytest.importorskip("tensorflow")
     script = "from garfield.core.frameworks import tensorflow; tensorflow().constant(1)"
