@@ -108,6 +108,7 @@ class NodeAgent:
             running.terminate()
         if pod is None:
             if running.exit_code is not None:
+                running.status()  # settles what outlives its process
                 del self._pods[uid]
             return
         status = running.status()

@@ -1,7 +1,8 @@
 """One pod on a node of the tests: its volumes as directories, its command as a process.
 
 The process is real, the container is not: it sees this machine's files, but for /run, which is its
-own and holds the pod's volumes. So volumes must be mounted below /run or /var/run.
+own and holds the pod's volumes. So volumes must be mounted below /run or /var/run. Its limit of
+memory is held by a control group, where this machine allows one.
 """
 
 import base64
@@ -13,6 +14,9 @@ from datetime import datetime, timezone
 
 from garfield.core.files import write_text
 from garfield.elastic.kubernetes.naming import core_path
+from garfield.elastic.operator.quantities import amount
+from garfield.split.server.limited_memory import Source
+from garfield.split.server.memory_groups import device_group
 
 GRACE_S = 30
 # private mounts: a tmpfs at /run, and in it each volume; then the pod's own command
@@ -33,7 +37,8 @@ class PodProcess:
         self.uid, self.name = pod["metadata"]["uid"], pod["metadata"]["name"]
         self._namespace = pod["metadata"]["namespace"]
         self._environment = environment
-        self._process, self._killed_at = None, None
+        self._process, self._killed_at, self._group = None, None, None
+        self._starved = False
         self._began = now()
         self._projected = time.monotonic()
         self.log = directory / "log"
@@ -56,6 +61,11 @@ class PodProcess:
                  *mounts, "--", *command],
                 stdout=log, stderr=log, env=self._variables(container), start_new_session=True,
             )  # fmt: skip
+        limit = container.get("resources", {}).get("limits", {}).get("memory")
+        if limit is not None:
+            self._group = memory_group(self.name, int(amount(limit)))
+        if self._group is not None:
+            self._group.take_in(self._process.pid)
 
     def follow(self):
         """End what is to be ended, and bring files up to date when it is time to."""
@@ -83,13 +93,17 @@ class PodProcess:
     def status(self):
         """The pod's status, as a kubelet would tell it."""
         code = self.exit_code
+        if code is not None and self._group is not None:
+            self._starved = self._group.kills > 0
+            self._group.close()
+            self._group = None
         phase = "Running" if code is None else "Succeeded" if code == 0 else "Failed"
         (container,) = self.pod["spec"]["containers"]
         if code is None:
             state = {"running": {"startedAt": self._began}}
         else:
             shown = code if code >= 0 else 128 - code
-            reason = "Completed" if code == 0 else "Error"
+            reason = "Completed" if code == 0 else "OOMKilled" if self._starved else "Error"
             ended = {"exitCode": shown, "reason": reason, "startedAt": self._began}
             state = {"terminated": ended}
         return {
@@ -143,6 +157,16 @@ class PodProcess:
             source = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
             told[each["name"]] = fields[source] if source else each.get("value", "")
         return told
+
+
+def memory_group(name, most_bytes):
+    """A control group that holds a pod to so much memory; None where none may be made."""
+    for source in (Source.CGROUP_V1, Source.CGROUP_V2):
+        try:
+            return device_group(source, name, most_bytes)
+        except OSError:
+            continue
+    return None
 
 
 def now():

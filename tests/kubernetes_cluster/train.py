@@ -22,6 +22,7 @@ def main():
     parser.add_argument("directory", type=Path)
     parser.add_argument("--epochs", type=int, default=100_000)
     parser.add_argument("--pace-s", type=float, default=0.02)
+    parser.add_argument("--held-mb-per-sample", type=int, default=0)
     told = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -41,7 +42,9 @@ def main():
         for _ in job.epochs(told.epochs):
             for images, labels in job.batches():
                 with job.step():
+                    held = torch.ones(len(labels), told.held_mb_per_sample, 2**18)  # of 4 bytes
                     job.backward(loss_of(job.model(images), labels))
+                    del held
                 record.write(
                     json.dumps({"step": job.step_number, "workers": job.workers,
                                 "batch": job.batch, "generation": job.generation,

@@ -16,6 +16,7 @@ from garfield.elastic.kubernetes.naming import API_VERSION, GPU, KIND, core_path
 from tests.command import invoke
 from tests.kubernetes_cluster.cluster import MANIFESTS, NAMESPACE, OPERATOR, ROOT, Cluster
 from tests.kubernetes_cluster.control_plane import free_port, require_binaries
+from tests.kubernetes_cluster.pod_process import memory_group
 
 pytestmark = pytest.mark.heavy
 
@@ -262,6 +263,21 @@ def test_a_script_that_fails_at_once_is_given_up_and_says_why(cluster, jobs):
     assert "exit code 2" in message
     last = cluster.pods("broken")[-1]["metadata"]["name"]
     assert "--no-such-flag" in cluster.kubectl("logs", last).stdout
+
+
+def test_a_worker_killed_for_its_memory_halves_the_batch_for_good(cluster, jobs):
+    group = memory_group("probe", 2**30)
+    if group is None:
+        pytest.skip("this machine allows no control groups for memory")
+    group.close()
+    needs = ("--held-mb-per-sample", 40)
+    jobs.submit("a", *needs, max=1, batch={"size": 32}, limits={"memory": "1200Mi"})
+    jobs.wait_for_workers("a", 1)
+    batches = {line["batch"] for lines in jobs.records("a").values() for line in lines}
+    assert batches == {16}
+    told = cluster.kubectl("describe", "elasticjob", "a").stdout
+    assert "OOMKilled; out of memory: batch 32 → 16" in told
+    assert json.loads(cluster.status("a")["record"])["job"]["oom_batch"] == 32
 
 
 def test_wrong_specs_are_refused_with_a_clear_message(cluster, jobs):

@@ -208,6 +208,23 @@ def test_a_script_that_exits_at_once_is_given_up():
     assert "failed 3 times at step 0: w0: exit code 1" in record.why
 
 
+def test_a_worker_killed_for_its_memory_halves_the_batch_and_is_no_failed_start():
+    record = running(1)
+    for expected in (32, 16, 8, 4, 2, 1):
+        verdict, record = examined(record, Seen(0, out_of_memory=True), 50.0, retries=0)
+        assert (verdict, record.job.batch) == (Verdict.RECLAIMED, expected)
+        assert f"out of memory: batch {2 * expected} → {expected}" in record.why
+        record = record.given(Share(1, record.job.batch), 60.0)
+    assert record.job.oom_batch == 2
+    verdict, _ = examined(record, Seen(0, out_of_memory=True), 70.0, retries=0)
+    assert verdict is Verdict.FAILED  # a single sample does not fit
+
+
+def test_a_half_failed_job_that_ran_out_of_memory_goes_on_with_half_the_batch():
+    verdict, record = examined(running(4), Seen(3, out_of_memory=True), 50.0)
+    assert (verdict, record.job.workers, record.job.batch) == (Verdict.SHRUNK, 3, 32)
+
+
 def test_failing_at_the_same_step_is_no_progress_and_a_later_one_is():
     record = running().at_step(500)
     for reached in (500, 500):

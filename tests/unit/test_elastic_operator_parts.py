@@ -7,12 +7,12 @@ import yaml
 
 from garfield.core.errors import ConfigError
 from garfield.elastic.control.record import JobRecord, Phase, record_of
-from garfield.elastic.job.coordination import BatchSize
+from garfield.elastic.job.coordination import BatchSize, Generation, JobView
 from garfield.elastic.job.on_kubernetes import batch_from_json, later_batch, reports_in
 from garfield.elastic.kubernetes import naming
 from garfield.elastic.operator import webhook
 from garfield.elastic.operator.capacity import capacity, silent_s
-from garfield.elastic.operator.intent import Intent
+from garfield.elastic.operator.intent import Intent, seen
 from garfield.elastic.operator.objects import companions, worker_pod
 from garfield.elastic.operator.quantities import amount
 from garfield.elastic.operator.settings import Endpoints, OperatorSettings
@@ -114,17 +114,28 @@ def test_pods_are_observed_with_how_they_ended():
     ended = {"name": "c", "state": {"terminated": {"exitCode": 3, "reason": "Error"}}}
     failed = pod("failed", phase="Failed")
     failed["status"]["containerStatuses"] = [ended]
-    seen = observed(
+    found = observed(
         [pod("well"), failed, pod("lost", node="n2"), pod("stuck", phase="Pending"),
          pod("going", deletionTimestamp="2026-01-01T00:00:00Z"), pod("over", phase="Succeeded")],
         {"n1"}, at_s=1767225600 + 700, start_timeout_s=600,
     )  # fmt: skip
-    assert {name: each.state for name, each in seen.items()} == {
+    assert {name: each.state for name, each in found.items()} == {
         "well": PodState.LIVING, "failed": PodState.FAILED, "lost": PodState.LOST,
         "stuck": PodState.FAILED, "going": PodState.LEAVING, "over": PodState.ENDED,
     }  # fmt: skip
-    assert seen["failed"].ending == "failed: exit code 3, Error"
-    assert "did not start within 600 s" in seen["stuck"].ending
+    assert found["failed"].ending == "failed: exit code 3, Error"
+    assert "did not start within 600 s" in found["stuck"].ending
+    assert not any(each.out_of_memory for each in found.values())
+
+
+def test_a_pod_killed_for_its_memory_is_told_apart():
+    killed = pod("killed", phase="Failed")
+    ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    killed["status"]["containerStatuses"] = [{"name": "c", "state": ended}]
+    seen_pod = observed([killed], {"n1"}, at_s=1767225600, start_timeout_s=600)["killed"]
+    assert seen_pod.out_of_memory
+    view = JobView(Generation(1, ("killed",)), 1)
+    assert seen(Intent(("killed",)), view, {"killed": seen_pod}).out_of_memory
 
 
 def test_a_workers_pod_is_the_users_template_with_one_gpu_and_its_jobs_name():

@@ -5,6 +5,9 @@ reclaimed and it goes back to the head of the queue, to go on from its last chec
 fails again and again without coming any farther is given up: so a script that exits at once is
 started `retries` times more, and not for ever. Farther means a step that no start before came to:
 one that fails at the same step each time is given up too.
+
+A worker that was killed for its memory halves the batch of all, for good: what starts then is
+another job than the one that failed, and counts as none of its starts.
 """
 
 from __future__ import annotations
@@ -43,6 +46,8 @@ class Seen:
     """Its training has said that it has come to its end."""
     endings: Sequence[str] = ()
     """How workers ended that nobody had asked to, for people: "w3: exit code 1"."""
+    out_of_memory: bool = False
+    """One of them was killed because it took more memory than it may."""
 
 
 def examined(
@@ -58,11 +63,16 @@ def examined(
     if seen.alive >= job.workers:
         return Verdict.HEALTHY, record
     ended = "; ".join(seen.endings) or f"{job.workers - seen.alive} of {job.workers} are gone"
+    is_halved = seen.out_of_memory and job.batch > 1
+    if is_halved:
+        ended += f"; out of memory: batch {job.batch} → {job.batch // 2}"
+        job = replace(job.out_of_memory(job.batch), batch=job.batch // 2)
+        record = replace(record, job=job)
     if seen.alive >= job.request.min_workers:
         share = Share(seen.alive, job.batch, reason=f"goes on with {seen.alive} workers: {ended}")
         return Verdict.SHRUNK, record.given(share, at_s)
     came_farther = record.farthest_step > record.started_at_step
-    fruitless = 0 if came_farther else record.fruitless_starts + 1
+    fruitless = 0 if came_farther or is_halved else record.fruitless_starts + 1
     record = replace(record, fruitless_starts=fruitless)
     if fruitless > retries:
         why = f"failed {fruitless} times at step {record.farthest_step}: {ended}"

@@ -76,7 +76,9 @@ def seen(intent: Intent, view: JobView, pods: Pods) -> Seen:
     """What garbage collection looks at."""
     living = alive(intent, view, pods)
     gone = [member for member in intent.members if member not in living]
-    return Seen(len(living), view.finished, [_ending(member, pods) for member in gone])
+    starved = any(member in pods and pods[member].out_of_memory for member in gone)
+    endings = [_ending(member, pods) for member in gone]
+    return Seen(len(living), view.finished, endings, out_of_memory=starved)
 
 
 def revised(

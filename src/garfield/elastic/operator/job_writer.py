@@ -105,6 +105,7 @@ class JobWriter:
 
     def _act(self, turn: JobTurn, intent: Intent, at_s: float) -> None:
         todo = steps(intent, turn.view, turn.pods)
+        self._tell_limit(turn, at_s)
         if todo.create:
             self._create(turn, todo.create, at_s)
         if turn.record.job.workers:
@@ -146,6 +147,18 @@ class JobWriter:
         except WriteConflict:
             return  # it was made before
 
+    def _tell_limit(self, turn: JobTurn, at_s: float) -> None:
+        """Agree on the largest batch that fits memory before anybody starts: a pod may see the
+        side channel a minute later, and would be killed again."""
+        job, known = turn.record.job, turn.view.batch
+        if job.oom_batch is None:
+            return
+        most = max(1, job.oom_batch // 2)
+        if known is not None and known.most is not None and known.most <= most:
+            return
+        since_us = max(int(at_s * 1e6), known.since_us + 1 if known is not None else 0)
+        self._agreement(turn.object).set_batch(BatchSize(job.batch, since_us, most))
+
     def _tell_batch(self, turn: JobTurn, at_s: float) -> None:
         """Write the side channel if it does not say what was decided."""
         path = self._config_map(turn.object, batch_map)
@@ -165,12 +178,15 @@ class JobWriter:
         self._api.patch(path, {"data": batch_data(BatchSize(wanted, since_us, most))})
 
     def _propose(self, turn: JobTurn, members: tuple[str, ...]) -> None:
-        metadata, number = turn.object["metadata"], turn.view.generation.number
-        agreed = KubernetesCoordination(
+        number = turn.view.generation.number
+        if not self._agreement(turn.object).propose(members, after=number):
+            _log.info("%s has moved on from generation %d.", full_name(turn.object), number)
+
+    def _agreement(self, job: Object) -> KubernetesCoordination:
+        metadata = job["metadata"]
+        return KubernetesCoordination(
             self._api, metadata["namespace"], metadata["name"], batch_directory=None, least_s=0.0
         )
-        if not agreed.propose(members, after=number):
-            _log.info("%s has moved on from generation %d.", full_name(turn.object), number)
 
     def _delete(self, job: Object, name: str) -> None:
         self._api.delete(f"{core_path('pods', job['metadata']['namespace'])}/{name}")

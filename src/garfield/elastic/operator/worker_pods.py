@@ -9,6 +9,9 @@ from enum import Enum
 from garfield.elastic.kubernetes.client import Object
 from garfield.elastic.operator.quantities import seconds_of
 
+_OUT_OF_MEMORY = "OOMKilled"
+"""What a kubelet says of a container that the kernel killed for its memory."""
+
 
 class PodState(Enum):
     """Whether a worker trains, or is about to."""
@@ -31,6 +34,8 @@ class WorkerPod:
     node: str = ""
     ending: str = ""
     """How it ended, for people, if nobody had asked it to."""
+    out_of_memory: bool = False
+    """Its node killed it, as it took more memory than its container may."""
 
     @property
     def is_living(self) -> bool:
@@ -60,7 +65,8 @@ def _observed(
     if phase == "Succeeded":
         return WorkerPod(name, PodState.ENDED, node)
     if phase == "Failed":
-        return WorkerPod(name, PodState.FAILED, node, f"{name}: {_ending(status)}")
+        why = f"{name}: {_ending(status)}"
+        return WorkerPod(name, PodState.FAILED, node, why, _was_out_of_memory(status))
     if node and node not in ready_nodes:
         return WorkerPod(name, PodState.LOST, node, f"{name}: its node {node} does not answer")
     if "deletionTimestamp" in pod["metadata"]:
@@ -77,11 +83,18 @@ def created_s(thing: Object) -> float:
 
 
 def _ending(status: Object) -> str:
-    for container in status.get("containerStatuses", []):
-        ended = container.get("state", {}).get("terminated")
-        if ended:
-            return f"exit code {ended.get('exitCode')}, {ended.get('reason', 'Error')}"
+    for ended in _terminated(status):
+        return f"exit code {ended.get('exitCode')}, {ended.get('reason', 'Error')}"
     return str(status.get("reason") or status.get("message") or "failed")
+
+
+def _was_out_of_memory(status: Object) -> bool:
+    return any(ended.get("reason") == _OUT_OF_MEMORY for ended in _terminated(status))
+
+
+def _terminated(status: Object) -> list[Object]:
+    states = [each.get("state", {}) for each in status.get("containerStatuses", [])]
+    return [state["terminated"] for state in states if state.get("terminated")]
 
 
 def _waiting_for(status: Object) -> str:
