@@ -61,7 +61,8 @@ class Score(nn.Module):
         score: Tensor = self.all_classes(features).squeeze(1)
         if self.by_class is None:
             return score
-        return score + (self.by_class(labels) * features).sum(dim=1)
+        fit: Tensor = (self.by_class(labels) * features).sum(dim=1)
+        return score + fit
 
 
 def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
