@@ -126,7 +126,7 @@ class MetadataTable:
 
     def check_classes(self, names: Sequence[str]) -> None:
         """Raise ConfigError if there is a class that no device has."""
-        missing = [names[c] for c in np.flatnonzero(self.per_class == 0)]
+        missing = [names[int(c)] for c in np.flatnonzero(self.per_class == 0)]
         if missing:
             raise ConfigError(
                 f"No device has a sample of: {', '.join(missing)}. Nobody can learn it. Take "

@@ -66,7 +66,7 @@ def kl_divergence(counts: Any, everybody: Any = None) -> Numbers:
     P, Q = counts / totals, everybody / everybody.sum()
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where(P > 0, P * np.log(P / Q), 0.0)
-    return np.maximum(terms.sum(axis=1), 0.0)  # rounding may leave it a little below
+    return np.asarray(np.maximum(terms.sum(axis=1), 0.0))  # rounding may leave it below
 
 
 def scores(counts: Counts) -> Numbers:
@@ -86,7 +86,7 @@ def weights(name: str, shares: RoundShares) -> Numbers:
 
 def _softmin(values: Numbers) -> Numbers:
     """exp(−v), scaled so that the largest is 1: what is far from all may not become 0 / 0."""
-    return np.exp(values.min() - values)
+    return np.asarray(np.exp(values.min() - values), dtype=np.float64)
 
 
 def kl(shares: RoundShares) -> Numbers:
