@@ -312,3 +312,17 @@ def test_a_grid_has_as_many_columns_as_asked_for(tmp_path):
     with Image.open(tmp_path / "grid.png") as grid:
         assert grid.size == (5 * 6 + 2, 6 + 2)
         assert grid.getpixel((3, 3)) == (128, 128, 128)
+
+
+def test_the_demonstration_trains_four_times_and_draws_them_beside_each_other(tmp_path, capsys):
+    out = tmp_path / "demo"
+    words = ["--rounds", "2", "--local-steps", "1", "--out", str(out), "--json"]
+    assert run(["fedgan", "demo", *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == ["neither", "weights", "sampling", "both"]
+    assert {(each["sampling"], each["weighting"]) for each in found.values()} == {
+        ("random", "uniform"), ("random", "kl"), ("balanced", "uniform"), ("balanced", "kl"),
+    }  # fmt: skip
+    assert {"images.png", "seen.png", *found} <= {path.name for path in out.iterdir()}
+    with Image.open(out / "images.png") as picture:
+        assert picture.size == (10 * 30 + 2, 4 * 30 + 2)

@@ -9,6 +9,7 @@ app = App(name="fedgan", help="Train a GAN on data that never leaves its devices
 _COMMANDS = {
     "train": "Train a GAN on images divided among many devices.",
     "sample": "Draw images from the generator of a run.",
+    "demo": "Train four times on skewed data: sampling and weights on and off, with pictures.",
 }
 
 for _name, _about in _COMMANDS.items():

@@ -52,6 +52,27 @@ def fid(histories: Mapping[str, FedganHistory], title: str) -> Any:
     return figure
 
 
+def draw_seen_by_several(histories: Mapping[str, FedganHistory], directory: Path) -> list[Path]:
+    """Draw several runs beside each other: what their servers saw, and FID where judged."""
+    figure = matplotlib().figure.Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, history in histories.items():
+        rounds = [each["round"] + 1 for each in history.rounds]
+        values = [each["kl_seen"] or 0.0 for each in history.rounds]
+        axes.plot(rounds, values, linewidth=2, label=name)
+    axes.set_xlabel("rounds", color=INK)
+    axes.set_ylabel("KL of classes seen from all data", color=INK)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, loc="upper right")
+    bare(axes)
+    drawn = {"seen.png": figure}
+    if any(history.judged for history in histories.values()):
+        drawn["fid.png"] = fid(histories, "sampling and weights, on and off")
+    for name, each in drawn.items():
+        each.savefig(directory / name, dpi=130)
+    return [directory / name for name in drawn]
+
+
 def seen(history: FedganHistory, title: str) -> Any:
     """Draw the divergence of what the server saw, and the samples of each class."""
     figure, (left, right) = _two_panels()

@@ -12,7 +12,7 @@ from typing import Any
 from rich.table import Table
 
 from garfield.core.events import Event
-from garfield.report.plain_tables import lines_table
+from garfield.report.plain_tables import lines_table, plain_table
 
 _JUDGED = ("fid", "label", "modes", "kl", "accuracy_trained_on")
 
@@ -122,3 +122,19 @@ def _lines(summary: Mapping[str, Any]) -> dict[str, str]:
                 f"a classifier is right on {100 * right:.1f} % of real ones"
             )
     return lines
+
+
+def comparison_table(runs: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Runs side by side, a line each."""
+    judged = next((each["label"] for each in runs.values() if each["fid"] is not None), None)
+    table = plain_table(
+        "", *([judged, "modes"] if judged else []), "KL seen", "declared epochs", "seconds",
+        "MB a device", right=6 if judged else 4,
+    )  # fmt: skip
+    for name, each in runs.items():
+        quality = [f"{each['fid']:.1f}", str(each["modes"])] if judged else []
+        table.add_row(
+            name, *quality, f"{each['kl_seen'] or 0:.4f}", f"{each['declared_epochs'] or 0:.2f}",
+            f"{each['time_s']:.1f}", f"{each['bytes_per_device'] / 1e6:.2f}",
+        )  # fmt: skip
+    return table
