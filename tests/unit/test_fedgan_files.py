@@ -22,7 +22,7 @@ from garfield.runs.run_directory import RunDirectory
 SMALL = {
     "gan": "lsgan(width=0.0625)", "data": "fashion-small", "devices": 6, "fraction": 0.34,
     "partition": "iid", "local_steps": 2, "batch": 8, "rounds": 4, "evaluate_every": 2,
-    "checkpoint_every": 2,
+    "checkpoint_every": 2, "judge": "none",
 }  # fmt: skip
 
 
@@ -245,14 +245,20 @@ def test_devices_share_one_array_and_get_what_the_engine_says():
 
 def test_train_and_sample_from_the_command_line(tmp_path, capsys):
     out = tmp_path / "run"
-    assert run(["fedgan", "train", "--simulate", "--out", str(out), "--json", *flags()]) == 0
+    judged = flags(judge="auto", judged_images=100, data_dir=tmp_path / "data")
+    assert run(["fedgan", "train", "--simulate", "--out", str(out), "--json", *judged]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert json.loads((out / "summary.json").read_text()) == summary
     assert summary["rounds"] == 4
     assert summary["bytes_per_device"] > 0
     assert summary["time_s"] > 0
-    assert {"fid", "modes"} <= set(summary)
-    assert {"seen.png", "traffic.png"} <= {path.name for path in out.iterdir()}
+    assert summary["fid"] > 50  # nothing is learned in four rounds of two iterations
+    assert (
+        summary["fid_label"] == "FID (small CNN; only 100 generated images; only 2,000 real images)"
+    )
+    assert 0 <= summary["modes"] <= 10
+    assert 0 < summary["accuracy_trained_on_generated"] < 0.9
+    assert {"seen.png", "traffic.png", "fid.png"} <= {path.name for path in out.iterdir()}
     assert run(["fedgan", "sample", str(out), "--n", "7", "--seed", "3"]) == 0
     assert "7 images of round 4" in capsys.readouterr().out
     assert len(list((out / "samples").glob("0*.png"))) == 7
@@ -314,15 +320,20 @@ def test_a_grid_has_as_many_columns_as_asked_for(tmp_path):
         assert grid.getpixel((3, 3)) == (128, 128, 128)
 
 
-def test_the_demonstration_trains_four_times_and_draws_them_beside_each_other(tmp_path, capsys):
+def test_the_demonstration_trains_four_times_and_draws_them_beside_each_other(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("GARFIELD_DATA", str(tmp_path))  # features of real images are kept there
     out = tmp_path / "demo"
-    words = ["--rounds", "2", "--local-steps", "1", "--out", str(out), "--json"]
+    words = ["--rounds", "1", "--local-steps", "1", "--judged-images", "40"]
+    words += ["--out", str(out), "--json"]
     assert run(["fedgan", "demo", *words]) == 0
     found = json.loads(capsys.readouterr().out)
     assert list(found) == ["neither", "weights", "sampling", "both"]
     assert {(each["sampling"], each["weighting"]) for each in found.values()} == {
         ("random", "uniform"), ("random", "kl"), ("balanced", "uniform"), ("balanced", "kl"),
     }  # fmt: skip
-    assert {"images.png", "seen.png", *found} <= {path.name for path in out.iterdir()}
+    assert all(each["fid"] > 0 for each in found.values())
+    assert {"images.png", "seen.png", "fid.png", *found} <= {path.name for path in out.iterdir()}
     with Image.open(out / "images.png") as picture:
         assert picture.size == (10 * 30 + 2, 4 * 30 + 2)

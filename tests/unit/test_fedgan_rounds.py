@@ -262,6 +262,22 @@ def test_a_silent_device_and_one_that_sends_nonsense_are_left_out_and_named():
     assert server.history.took_part.sum() == 1
 
 
+def test_optimizer_state_of_another_shape_is_left_out_too():
+    found = federation(fraction=0.25, optimizer_state="average")
+    name = "generator_optimizer.0.exp_avg"
+    for number in range(2):  # before the first round the server has none to compare with
+        server = found.server
+        plan = server.plan()
+        sent = [
+            Trainer(TINY).train(found.devices[device], server.state, each)
+            for device, each in zip(plan.devices, plan.tasks, strict=True)
+        ]
+        sent[1] = replace(sent[1], state=sent[1].state | {name: torch.zeros(2)})
+        record = server.finish(plan, sent)
+        assert list(record.refused) == [plan.devices[1]], number
+        assert server.state[name].shape == (8, 3)
+
+
 def test_a_round_without_any_usable_answer_changes_nothing():
     found = federation(fraction=0.25)
     before = dict(found.server.state)

@@ -112,9 +112,11 @@ def _run(
 
         def tell(event: Event) -> None:
             if event["event"] == "evaluated" and event.get("fid") is not None:
-                shown["fid"] = f"  {event['label']} {event['fid']:.1f}"
+                shown["fid"] = f"  {event['fid_label']} {event['fid']:.1f}"
             elif event["event"] in ("began", "resumed"):
                 bar.update(task, completed=event["round"])
+                if event["note"]:
+                    print_note(event["note"])
             elif event["event"] == "round":
                 over = event["round"] + 1
                 losses = f"{event['generator_loss']:.3f}/{event['discriminator_loss']:.3f}"

@@ -19,7 +19,7 @@ from garfield.core.config import check_numbers, made
 from garfield.core.events import Event, Sink
 from garfield.fedgan.pictures import write_grid
 from garfield.fedgan.settings import FedganSettings
-from garfield.fedgan.training import Evaluation, train
+from garfield.fedgan.training import train
 from garfield.report.fedgan_summary import fedgan_summary
 from garfield.runs.run_directory import RunDirectory
 
@@ -46,6 +46,8 @@ class DemoSettings:
     """How many devices there are; a twentieth trains in a round."""
     max_class: Annotated[int, Within(1)] = 3
     """Classes that a device has at most."""
+    judged_images: Annotated[int, Within(2)] = 5000
+    """Images that are drawn to be judged."""
     seed: Seed = 0
     """Fixes all randomness."""
 
@@ -53,9 +55,7 @@ class DemoSettings:
         check_numbers(self)
 
 
-def run_demo(
-    settings: DemoSettings, path: Path, tell: Sink, evaluation: Evaluation | None = None
-) -> dict[str, dict[str, Any]]:
+def run_demo(settings: DemoSettings, path: Path, tell: Sink) -> dict[str, dict[str, Any]]:
     """Train four times below a directory; the summary of each by name."""
     found: dict[str, dict[str, Any]] = {}
     rows = []
@@ -69,7 +69,8 @@ def run_demo(
                 "fraction": 0.05, "max_class": settings.max_class, "max_samples": 200,
                 "missing_classes": "allow", "rounds": settings.rounds,
                 "local_steps": settings.local_steps, "seed": settings.seed,
-                "evaluate_every": max(1, settings.rounds // 4),
+                "evaluate_every": max(1, settings.rounds // 4), "train_classifier": False,
+                "judged_images": settings.judged_images,
             }
             | choice,
         )  # fmt: skip
@@ -79,7 +80,7 @@ def run_demo(
             events.append(event)
             tell(event)
 
-        federation = train(chosen, directory, heard, evaluation=evaluation)
+        federation = train(chosen, directory, heard)
         found[name] = fedgan_summary(events)
         directory.write_summary(found[name])
         rows.append(federation.images(_SHOWN, seed=settings.seed))

@@ -28,9 +28,6 @@ from garfield.fedgan.partition import Counts
 MOST_SAMPLES = 10_000_000
 """What a device may claim to have in all; more is taken for a mistake or a lie."""
 
-MOST_CLASSES = 100_000
-"""How many classes metadata may list."""
-
 
 @dataclass(frozen=True)
 class DeviceMetadata:

@@ -132,13 +132,7 @@ class FederatedServer:
 
     def finish(self, plan: RoundPlan, updates: Sequence[Update | None]) -> RoundRecord:
         """Join what the devices of a plan have sent, in its order; None: nothing in time."""
-        usable: list[Update | None] = []
-        refused: dict[int, str] = {}
-        for device, update in zip(plan.devices, updates, strict=True):
-            why = self._unusable(device, update)
-            if why:
-                refused[device] = why
-            usable.append(None if why else update)
+        usable, refused = self._sifted(plan, updates)
         used = [place for place, update in enumerate(usable) if update is not None]
         if not used:
             raise RunError(
@@ -156,17 +150,28 @@ class FederatedServer:
         self.history.record(plan.devices, took_part, self.table.counts)
         return self._record(plan, [u for u in usable if u is not None], took_part, refused, shares)
 
-    def _unusable(self, device: int, update: Update | None) -> str:
-        if update is None:
-            return f"device-{device} sent nothing in time"
-        try:
-            like = self.state
-            if self.rules.keeps_optimizer:  # the first round has none yet
-                like = like | {k: v for k, v in update.state.items() if "_optimizer." in k}
-            check_alike(update.state, like, f"device-{device}")
-        except InputError as problem:
-            return str(problem)
-        return ""
+    def _sifted(
+        self, plan: RoundPlan, updates: Sequence[Update | None]
+    ) -> tuple[list[Update | None], dict[int, str]]:
+        """What can be used, None in place of the rest, and why not."""
+        usable: list[Update | None] = []
+        refused: dict[int, str] = {}
+        like = self.state
+        for device, update in zip(plan.devices, updates, strict=True):
+            try:
+                if update is None:
+                    raise InputError(f"device-{device} sent nothing in time")
+                wanted = like
+                if self.rules.keeps_optimizer and not any(map(_of_optimizer, like)):
+                    # before the first round there are none: all must be like the first ones sent
+                    wanted = like | {k: v for k, v in update.state.items() if _of_optimizer(k)}
+                check_alike(update.state, wanted, f"device-{device}")
+                like = wanted
+            except InputError as problem:
+                refused[device] = str(problem)
+                update = None
+            usable.append(update)
+        return usable, refused
 
     def _weights(self, plan: RoundPlan, used: list[int]) -> list[float]:
         at = [plan.devices[place] for place in used]
@@ -195,6 +200,10 @@ class FederatedServer:
 
 
 _SAMPLING, _JOINING, _TRAINING = 1, 2, 3  # so that no two draw the same numbers
+
+
+def _of_optimizer(name: str) -> bool:
+    return name.partition(".")[0].endswith("_optimizer")
 
 
 def device_seed(seed: int, number: int, device: int) -> int:

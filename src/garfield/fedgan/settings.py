@@ -104,6 +104,14 @@ class Record:
 
     evaluate_every: Annotated[int, Within(0)] = 10
     """Rounds between evaluations: images, and how good they are. (0: after the last one)"""
+    judge: str = "auto"
+    """Features to judge images by: auto, small-cnn, efficientnet, inception, or none at all."""
+    inception_weights: str | None = None
+    """The path of Inception-v3 weights that you own."""
+    judged_images: Annotated[int, Within(2)] = 10_000
+    """Images that are drawn to be judged; a distance of fewer than 5,000 is labelled as such."""
+    train_classifier: bool = True
+    """After the last round, train a classifier on generated images and test it on real ones too."""
     checkpoint_every: Annotated[int, Within(1)] = 10
     """Rounds between checkpoints."""
 

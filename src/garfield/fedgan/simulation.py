@@ -22,7 +22,7 @@ from garfield.attacks import ATTACKS
 from garfield.attacks import parse as parse_attack
 from garfield.core.errors import ConfigError, DivergedError, InputError
 from garfield.fedgan.averaging import NETWORKS, load_networks, network_state
-from garfield.fedgan.device import DeviceData, Trainer
+from garfield.fedgan.device import DeviceData, Trainer, Update
 from garfield.fedgan.gan import Gan
 from garfield.fedgan.joining import Layout, Robust, Weighted
 from garfield.fedgan.load import Load, LoadModel
@@ -51,13 +51,13 @@ class Federation:
         """Hold one round."""
         server = self.server
         plan = server.plan()
-        updates = [
+        updates: Sequence[Update | None] = [
             self._trainer.train(self.devices[device], server.state, task)
             for device, task in zip(plan.devices, plan.tasks, strict=True)
         ]
         if self.liars is not None:
             rng = np.random.default_rng((server.rules.seed, plan.round, _LIES))
-            updates = self.liars.told(server.state, plan.devices, updates, rng)  # type: ignore[assignment]
+            updates = self.liars.told(server.state, plan.devices, updates, rng)
         record = server.finish(plan, updates)
         if not all(t.isfinite().all() for t in server.state.values() if t.is_floating_point()):
             raise DivergedError(

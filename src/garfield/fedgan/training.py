@@ -21,14 +21,15 @@ import torch
 from torch import Tensor
 
 from garfield.core.config import flattened, made, read_toml, settings_of, values_of
-from garfield.core.errors import ConfigError, InputError
+from garfield.core.errors import ConfigError, InputError, MissingDependency
 from garfield.core.events import Event, Sink
 from garfield.core.types import Floats
 from garfield.data import Dataset
 from garfield.fedgan.averaging import State, check_alike
 from garfield.fedgan.gan import Gan
-from garfield.fedgan.image_data import dataset_for, devices_of
+from garfield.fedgan.image_data import FOLDER, dataset_for, devices_of
 from garfield.fedgan.joining import Robust
+from garfield.fedgan.judging import GeneratorEvaluation, judge_for
 from garfield.fedgan.networks import gan_for
 from garfield.fedgan.pictures import write_grid
 from garfield.fedgan.saved_weights import Described, LearningStates, export
@@ -57,7 +58,10 @@ def train(
     resume: bool = False,
     evaluation: Evaluation | None = None,
 ) -> Federation:
-    """Train as the settings say, and leave all of it in the directory."""
+    """Train as the settings say, and leave all of it in the directory.
+
+    Images are judged as the settings say, unless another `evaluation` is given.
+    """
     run = Training(settings, directory.path, evaluation)
     if resume:
         run.restore(directory)
@@ -79,7 +83,7 @@ class Training:
     def __init__(
         self, settings: FedganSettings, path: Path, evaluation: Evaluation | None = None
     ) -> None:
-        self.settings, self.path, self.evaluation = settings, path, evaluation
+        self.settings, self.path = settings, path
         self.dataset: Dataset = dataset_for(settings)
         names = self.dataset.classes
         self.gan = gan_for(
@@ -91,9 +95,35 @@ class Training:
         )  # fmt: skip
         self.server = self.federation.server
         self.checkpoints = LearningStates(path / "checkpoints")
+        self.note = ""
+        """Why nobody judges the images, if somebody should."""
+        self.evaluation = evaluation or self._judge()
         self._whole: tuple[int, State, Floats | None] = (0, self.server.state, None)
         """Of the last round that is over: an interruption may come at any moment."""
         self._evaluated = -1
+
+    def _judge(self) -> Evaluation | None:
+        """The judge that the settings name; without its network, none if any would have done."""
+        wanted = self.settings.record
+        if wanted.judge == "none":
+            return None
+        weights = wanted.inception_weights
+        try:
+            judge = judge_for(
+                self.dataset if self.settings.data.startswith(FOLDER) else self.settings.data,
+                data_dir=self.settings.data_dir,
+                features=wanted.judge,
+                inception_weights=None if weights is None else Path(weights),
+            )
+        except MissingDependency as missing:
+            if wanted.judge != "auto":
+                raise
+            self.note = f"Images are not judged. {missing}"
+            return None
+        return GeneratorEvaluation(
+            judge, n=wanted.judged_images, seed=self.settings.training.seed,
+            train_classifier=wanted.train_classifier and len(self.dataset.classes) > 1,
+        )  # fmt: skip
 
     def run(self, tell: Sink, *, resumed: bool) -> None:
         """Hold the rounds that are left; what is over is saved, however it ends."""
@@ -210,4 +240,5 @@ class Training:
             "state_bytes": self.server.state_bytes, "rounds": self.settings.training.rounds,
             "sampling": self.settings.training.sampling,
             "weighting": self.settings.training.weighting, "gar": self.settings.lies.gar,
+            "note": self.note,
         }  # fmt: skip

@@ -39,7 +39,7 @@ def fid(histories: Mapping[str, FedganHistory], title: str) -> Any:
         style |= {"label": name} if name else {"color": LINE}
         left.plot([each["round"] for each in judged], values, **style)
         right.plot(times, values, **style)
-        label = judged[-1]["label"] if judged else label
+        label = judged[-1]["fid_label"] if judged else label
     left.set_xlabel("rounds", color=INK)
     right.set_xlabel("seconds of training", color=INK)
     for axes in (left, right):

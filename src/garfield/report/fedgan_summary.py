@@ -14,7 +14,7 @@ from rich.table import Table
 from garfield.core.events import Event
 from garfield.report.plain_tables import lines_table, plain_table
 
-_JUDGED = ("fid", "label", "modes", "kl", "accuracy_trained_on")
+_JUDGED = ("fid", "fid_label", "modes", "class_kl", "accuracy_trained_on_generated")
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,9 @@ def _lines(summary: Mapping[str, Any]) -> dict[str, str]:
     }
     if summary["fid"] is not None:
         modes = "" if summary["modes"] is None else f"; {summary['modes']} modes"
-        spread = "" if summary["kl"] is None else f"; KL of classes {summary['kl']:.3f}"
-        lines = {summary["label"]: f"{summary['fid']:.2f}{modes}{spread}"} | lines
-        right = summary["accuracy_trained_on"]
+        spread = "" if summary["class_kl"] is None else f"; KL of classes {summary['class_kl']:.3f}"
+        lines = {summary["fid_label"]: f"{summary['fid']:.2f}{modes}{spread}"} | lines
+        right = summary["accuracy_trained_on_generated"]
         if right is not None:
             lines["trained on images"] = (
                 f"a classifier is right on {100 * right:.1f} % of real ones"
@@ -126,7 +126,7 @@ def _lines(summary: Mapping[str, Any]) -> dict[str, str]:
 
 def comparison_table(runs: Mapping[str, Mapping[str, Any]]) -> Table:
     """Runs side by side, a line each."""
-    judged = next((each["label"] for each in runs.values() if each["fid"] is not None), None)
+    judged = next((each["fid_label"] for each in runs.values() if each["fid"] is not None), None)
     table = plain_table(
         "", *([judged, "modes"] if judged else []), "KL seen", "declared epochs", "seconds",
         "MB a device", right=6 if judged else 4,
