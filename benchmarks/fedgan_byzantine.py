@@ -2,8 +2,8 @@
 
 80 simulated devices of iid Fashion-MNIST, C = 0.25 (20 a round), E = 10 iterations of 50, 60 rounds
 of a quarter-width LSGAN, 4 devices that lie: `little-is-enough` and `reverse` about what they
-learned, `large` and `rare` about what they have. Each with the weighted mean (kl weights), and with a rule
-that bears 4 of 20. Told are FID (small CNN) and modes at the end, beside an honest training.
+learned, `large` and `rare` about what they have. Each with the weighted mean (kl weights), and with
+a rule that bears 4 of 20. Told are FID (small CNN) and modes at the end, beside an honest training.
 Trainings are kept in results/fedgan_byzantine, and what was broken off goes on; at 0.06 s an
 iteration, one takes twelve minutes, and all of them two hours.
 """

@@ -71,8 +71,8 @@ def run_demo(settings: DemoSettings, path: Path, tell: Sink) -> dict[str, dict[s
                 "local_steps": settings.local_steps, "seed": settings.seed,
                 "evaluate_every": max(1, settings.rounds // 4), "train_classifier": False,
                 "judged_images": settings.judged_images,
-            }
-            | choice,
+                **choice,
+            },
         )  # fmt: skip
         events: list[Event] = []
 

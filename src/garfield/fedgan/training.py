@@ -153,8 +153,6 @@ class Training:
         began = time.monotonic()
         record = self.federation.round()
         took = time.monotonic() - began
-        last = self.server.joining.last if isinstance(self.server.joining, Robust) else None
-        self._whole = (self.server.round, self.server.state, last)
         moved = self.server.bytes_per_device()
         tell(
             record.as_event()
@@ -163,6 +161,9 @@ class Training:
                 "most_bytes_of_a_device": int(moved.max()),
             }
         )  # fmt: skip
+        # only now: no checkpoint may know of a round that the metrics do not
+        last = self.server.joining.last if isinstance(self.server.joining, Robust) else None
+        self._whole = (self.server.round, self.server.state, last)
 
     def _evaluate(self, tell: Sink) -> None:
         """Draw a grid of images, and have them judged if there is a judge."""
@@ -192,8 +193,13 @@ class Training:
         export(self.path / "weights", state, about)
 
     def restore(self, directory: RunDirectory) -> None:
-        """Go on from the newest checkpoint, with the history that the metrics hold."""
+        """Go on from the newest checkpoint, with the history that the metrics hold.
+
+        A run that was broken off before its first one begins anew.
+        """
         self._refuse_other_settings(directory)
+        if not self.checkpoints.saved():
+            return
         number, found = self.checkpoints.newest()
         last: Tensor | None = found.pop(_LAST, None)
         if self.server.rules.keeps_optimizer:  # which is no part of a state before the first round
