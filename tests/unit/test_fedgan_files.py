@@ -78,9 +78,9 @@ def test_a_run_leaves_config_metrics_images_checkpoints_and_weights(whole):
 @pytest.mark.parametrize(
     ("kind", "number", "other"),
     [
-        ("round", 0, {}),
+        pytest.param("round", 0, {}, marks=pytest.mark.heavy),
         ("round", 2, {}),
-        ("evaluated", 2, {}),
+        pytest.param("evaluated", 2, {}, marks=pytest.mark.heavy),
         ("round", 2, {"optimizer_state": "average"}),
         ("round", 2, {"gar": "centered-clipping", "fraction": 0.5, "f": 1}),
         (
@@ -320,6 +320,7 @@ def test_a_grid_has_as_many_columns_as_asked_for(tmp_path):
         assert grid.getpixel((3, 3)) == (128, 128, 128)
 
 
+@pytest.mark.heavy
 def test_the_demonstration_trains_four_times_and_draws_them_beside_each_other(
     tmp_path, capsys, monkeypatch
 ):

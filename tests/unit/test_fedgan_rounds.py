@@ -378,6 +378,11 @@ def test_attacks_of_the_library_are_told_on_changes(attack):
     assert len(record.refused) == (3 if attack == "drop" else 0)
 
 
+def test_a_round_of_liars_alone_goes_on():
+    found = federation(fraction=0.1, attack="little-is-enough", liars=11)
+    assert [len(found.round().took_part) for _ in range(3)] == [1, 1, 1]
+
+
 def test_an_attack_that_knows_the_rule_is_shown_it():
     found = federation(fraction=1.0, attack="optimal-little-is-enough", f=2, gar="nnm+trimmed-mean")
     assert len(found.round().took_part) == 12

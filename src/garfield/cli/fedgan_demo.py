@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def _panels() -> dict[str, list[Setting]]:
     from garfield.core.config import settings_of
-    from garfield.fedgan.demo import DemoSettings
+    from garfield.fedgan.settings import DemoSettings
 
     return {"Demonstration": list(settings_of(DemoSettings))}
 
@@ -39,7 +39,8 @@ def _demo(
 ) -> int | None:
     """Train four times on skewed data: sampling and weights on and off, with pictures."""
     from garfield.core.config import made
-    from garfield.fedgan.demo import DemoSettings, run_demo
+    from garfield.fedgan.demo import run_demo
+    from garfield.fedgan.settings import DemoSettings
     from garfield.runs.run_directory import RunDirectory
 
     settings = made(DemoSettings, given)

@@ -8,17 +8,15 @@ the parts do in a few minutes, not what they are worth. One seed says little of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 
-from garfield.core.bounds import Seed, Within
-from garfield.core.config import check_numbers, made
+from garfield.core.config import made
 from garfield.core.events import Event, Sink
 from garfield.fedgan.pictures import write_grid
-from garfield.fedgan.settings import FedganSettings
+from garfield.fedgan.settings import DemoSettings, FedganSettings
 from garfield.fedgan.training import train
 from garfield.report.fedgan_summary import fedgan_summary
 from garfield.runs.run_directory import RunDirectory
@@ -32,27 +30,6 @@ CONFIGURATIONS: Mapping[str, Mapping[str, str]] = {
 """s and w of the thesis's Figures 6.6 and 6.10, by name."""
 _SHOWN = 10
 """Images of each training in the picture of all."""
-
-
-@dataclass(frozen=True)
-class DemoSettings:
-    """How long the demonstration is."""
-
-    rounds: Annotated[int, Within(1)] = 20
-    """Rounds of each training."""
-    local_steps: Annotated[int, Within(1)] = 20
-    """Iterations of a device in a round."""
-    devices: Annotated[int, Within(2)] = 40
-    """How many devices there are; a twentieth trains in a round."""
-    max_class: Annotated[int, Within(1)] = 3
-    """Classes that a device has at most."""
-    judged_images: Annotated[int, Within(2)] = 5000
-    """Images that are drawn to be judged."""
-    seed: Seed = 0
-    """Fixes all randomness."""
-
-    def __post_init__(self) -> None:
-        check_numbers(self)
 
 
 def run_demo(settings: DemoSettings, path: Path, tell: Sink) -> dict[str, dict[str, Any]]:

@@ -42,7 +42,7 @@ def devices_of(dataset: Dataset, settings: FedganSettings) -> list[DeviceData]:
     given = settings.population
     pixels = dataset.pixels("train")
     pixels = pixels[..., np.newaxis] if pixels.ndim == 3 else pixels
-    images = torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
+    images = torch.tensor(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))  # may be read-only
     labels = dataset.labels("train")
     rng = np.random.default_rng((settings.training.seed, _PARTITION))
     shares = divided(

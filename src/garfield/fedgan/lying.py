@@ -76,15 +76,15 @@ class Liars:
         Each liar has trained honestly to know what it would have sent.
         """
         lying = [place for place, device in enumerate(asked) if device in self.devices]
-        if not lying:
-            return list(honest)
         changes = {
             place: self.layout.change(before, update.state)
             for place, update in enumerate(honest)
             if update is not None
         }
+        if not lying or not changes:
+            return list(honest)
         rows = [change for place, change in changes.items() if place not in lying]
-        seen = np.stack(rows) if rows else None
+        seen = np.stack(rows or list(changes.values()))  # a round may have liars only
         told = list(honest)
         for rank, place in enumerate(each for each in lying if each in changes):
             view = View(

@@ -152,6 +152,27 @@ class FedganSettings:
             )
 
 
+@dataclass(frozen=True)
+class DemoSettings:
+    """How long `garfield fedgan demo` is."""
+
+    rounds: Annotated[int, Within(1)] = 20
+    """Rounds of each training."""
+    local_steps: Annotated[int, Within(1)] = 20
+    """Iterations of a device in a round."""
+    devices: Annotated[int, Within(20)] = 40
+    """How many devices there are; a twentieth trains in a round."""
+    max_class: Annotated[int, Within(1)] = 3
+    """Classes that a device has at most."""
+    judged_images: Annotated[int, Within(2)] = 5000
+    """Images that are drawn to be judged."""
+    seed: Seed = 0
+    """Fixes all randomness."""
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+
+
 def _check_choices(settings: object) -> None:
     for name, known in _CHOICES.items():
         value = getattr(settings, name, known[0])
