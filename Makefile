@@ -9,7 +9,7 @@ IN ?= src/garfield/filters
 SAMPLE ?= 0
 JOBS ?= 2
 
-.PHONY: demo demo-split demo-elastic kubernetes test test-quick test-heavy adversary fuzz soak check format bench mutants clean help
+.PHONY: demo demo-split demo-elastic demo-fedgan kubernetes test test-quick test-heavy adversary fuzz soak check format bench mutants clean help
 
 help:
 	@echo "make demo    three trainings on real data: honest, under attack, robust under attack"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench   the benchmarks (RUN=aggregation for one of them)"
 	@echo
 	@echo "make demo-split   fine-tuning next to an object store and the plain way, at a limited bandwidth"
+	@echo "make demo-fedgan  a GAN on divided images: sampling and weights on and off, with pictures"
 	@echo "make demo-elastic three real jobs on four slots: as they start, and scaled while they train"
 	@echo "make test-quick   unit tests, contracts and papers: under two minutes"
 	@echo "make test-heavy   what make test leaves out because it is long"
@@ -41,6 +42,9 @@ demo-split: $(READY)
 
 demo-elastic: $(READY)
 	$(BIN)/garfield elastic demo
+
+demo-fedgan: $(READY)
+	$(BIN)/garfield fedgan demo
 
 PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
 

@@ -65,7 +65,7 @@ def test_leaving_gives_up_after_the_present_piece(model, server):
     with BackgroundEvaluator(lambda: model, PATIENCE_S) as evaluator:
         evaluator.begin(server, {})
     model.go_on.release(2)
-    evaluator._pool.shutdown()
+    evaluator._work._pool.shutdown()
     assert model.seen == ["a"]
 
 

@@ -89,6 +89,9 @@ COMMANDS = {
         "garfield.cli.elastic:app",
         "Share a cluster among training jobs that are scaled as they train.",
     ),
+    "fedgan": Command(
+        "garfield.cli.fedgan:app", "Train a GAN on data that never leaves its devices."
+    ),
 }
 """Every command by name, in the order of `garfield --help`."""
 

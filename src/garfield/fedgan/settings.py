@@ -1,0 +1,180 @@
+"""The settings of a federated GAN; without torch, so that help does not wait for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from garfield.core.bounds import Seed, Within
+from garfield.core.config import check_numbers
+from garfield.core.errors import ConfigError
+
+_CHOICES = {"missing_classes": ("refuse", "allow"), "optimizer_state": ("reset", "average")}
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Which devices there are, and what data each of them has."""
+
+    devices: Annotated[int, Within(1)] = 80
+    """How many devices there are."""
+    partition: str = "skewed"
+    """Who has which samples: skewed (section 6.4 of the thesis), iid, or "dirichlet(alpha=1)"."""
+    max_class: Annotated[int, Within(1)] = 5
+    """With skewed data: classes that a device has at most."""
+    max_samples: Annotated[int, Within(1)] = 3000
+    """With skewed data: samples of a class that a device has at most."""
+    missing_classes: str = "refuse"
+    """What to do about a class that no device has: refuse, or allow."""
+    weak_devices: Annotated[float, Within(0, 1)] = 0.0
+    """The share of devices with half the memory and half the compute; they get half the batch and
+    half the iterations."""
+    noise_epsilon: Annotated[float | None, Within(0, above=True)] = None
+    """Noise on the counts that devices declare: differentially private by this epsilon. (none)"""
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        _check_choices(self)
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """What happens in a round."""
+
+    rounds: Annotated[int, Within(1)] = 300
+    """How many rounds to train for."""
+    fraction: Annotated[float, Within(0, 1, above=True)] = 0.025
+    """The share of devices that train in a round: C."""
+    local_steps: Annotated[int, Within(1)] = 30
+    """Iterations of a device in a round: E."""
+    batch: Annotated[int, Within(1)] = 50
+    """Samples in a batch: B."""
+    generator_every: Annotated[int, Within(1)] = 1
+    """Iterations of the discriminator for one of the generator."""
+    optimizer_state: str = "reset"
+    """What becomes of optimizers between rounds: reset on every device, or average like weights."""
+    sampling: str = "balanced"
+    """Who trains: balanced, so that classes are seen in proportion, or random."""
+    weighting: str = "kl"
+    """How devices count: kl, thesis (equation 6.3 as printed), uniform, or samples."""
+    seed: Seed = 0
+    """Fixes all randomness."""
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        _check_choices(self)
+
+
+@dataclass(frozen=True)
+class Lies:
+    """Devices that lie, and what bears them."""
+
+    gar: str | None = None
+    """A rule on what devices changed, as in nnm+trimmed-mean, instead of the weighted mean."""
+    f: Annotated[int, Within(0)] = 0
+    """How many devices of a round may lie: what the rule has to bear."""
+    attack: str | None = None
+    """How some devices lie about what they learned, as in little-is-enough."""
+    metadata_attack: str | None = None
+    """How they lie about what they have: large, or rare."""
+    liars: Annotated[int | None, Within(0)] = None
+    """How many devices lie, of all. (as many as f)"""
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if self.lying and not (self.attack or self.metadata_attack) and self.liars:
+            raise ConfigError(f"{self.liars} liars need a lie: give --attack or --metadata-attack.")
+        if (self.attack or self.metadata_attack) and not self.lying:
+            raise ConfigError("An attack needs liars: give --liars, or --f.")
+        if self.f and not self.gar:
+            raise ConfigError(
+                f"A weighted mean bears no lie, and f is {self.f}. Give a rule, as in "
+                "--gar nnm+trimmed-mean, or say --liars instead of --f."
+            )
+
+    @property
+    def lying(self) -> int:
+        """How many devices lie."""
+        return self.f if self.liars is None else self.liars
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is written down, and when."""
+
+    evaluate_every: Annotated[int, Within(0)] = 10
+    """Rounds between evaluations: images, and how good they are. (0: after the last one)"""
+    judge: str = "auto"
+    """Features to judge images by: auto, small-cnn, efficientnet, inception, or none at all."""
+    inception_weights: str | None = None
+    """The path of Inception-v3 weights that you own."""
+    judged_images: Annotated[int, Within(2)] = 10_000
+    """Images that are drawn to be judged; a distance of fewer than 5,000 is labelled as such."""
+    train_classifier: bool = True
+    """After the last round, train a classifier on generated images and test it on real ones too."""
+    checkpoint_every: Annotated[int, Within(1)] = 10
+    """Rounds between checkpoints."""
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+
+
+@dataclass(frozen=True)
+class FedganSettings:
+    """All settings of a federated GAN. What is trained comes first."""
+
+    gan: str = "lsgan"
+    """Which networks: lsgan, "lsgan(width=0.25)", dcgan, "dcgan(ngf=16)", or one you registered."""
+    data: str = "fashion-small"
+    """Images to divide among devices: fashion, mnist, cifar10, fashion-small, or folder:DIR."""
+    data_dir: str | None = None
+    """Where data sets lie. ($GARFIELD_DATA, or ~/.cache/garfield)"""
+    image_side: Annotated[int | None, Within(16, 64)] = None
+    """With folder:DIR, the side to which images are scaled and cropped. (as they are)"""
+    conditional: bool = False
+    """Give both networks the class of each image."""
+    population: Devices = field(default_factory=Devices)
+    training: Rounds = field(default_factory=Rounds)
+    lies: Lies = field(default_factory=Lies)
+    record: Record = field(default_factory=Record)
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if self.lies.lying >= self.population.devices:
+            raise ConfigError(
+                f"{self.lies.lying} of {self.population.devices} devices lie: one at least must "
+                "be honest."
+            )
+        if self.lies.gar and self.training.optimizer_state == "average":
+            raise ConfigError(
+                "Optimizer state cannot be averaged beside a robust rule: liars would have their "
+                "way with it. Leave --optimizer-state at reset."
+            )
+
+
+@dataclass(frozen=True)
+class DemoSettings:
+    """How long `garfield fedgan demo` is."""
+
+    rounds: Annotated[int, Within(1)] = 20
+    """Rounds of each training."""
+    local_steps: Annotated[int, Within(1)] = 20
+    """Iterations of a device in a round."""
+    devices: Annotated[int, Within(20)] = 40
+    """How many devices there are; a twentieth trains in a round."""
+    max_class: Annotated[int, Within(1)] = 3
+    """Classes that a device has at most."""
+    judged_images: Annotated[int, Within(2)] = 5000
+    """Images that are drawn to be judged."""
+    seed: Seed = 0
+    """Fixes all randomness."""
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+
+
+def _check_choices(settings: object) -> None:
+    for name, known in _CHOICES.items():
+        value = getattr(settings, name, known[0])
+        if value not in known:
+            raise ConfigError(f"{name} must be {' or '.join(known)}, got {value!r}.")

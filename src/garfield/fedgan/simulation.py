@@ -1,0 +1,189 @@
+"""Hundreds of devices in one process: the same rounds and the same training, one pair of networks.
+
+    federation = simulated(gan, devices, classes=10, settings=FedganSettings())
+    for _ in range(300):
+        record = federation.round()
+    images = federation.images(100, seed=1)
+
+Devices train one after the other on networks that they share, each beginning from the server's
+state and drawing from a seed of its own: same settings, same bits, on the same kind of machine.
+What they would send and receive is counted, not sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from garfield.attacks import ATTACKS
+from garfield.attacks import parse as parse_attack
+from garfield.core.errors import ConfigError, DivergedError, InputError
+from garfield.fedgan.averaging import NETWORKS, load_networks, network_state
+from garfield.fedgan.device import DeviceData, Trainer, Update
+from garfield.fedgan.gan import Gan
+from garfield.fedgan.joining import Layout, Robust, Weighted
+from garfield.fedgan.load import Load, LoadModel
+from garfield.fedgan.lying import METADATA_ATTACKS, Liars
+from garfield.fedgan.metadata import DeviceMetadata, MetadataTable, noised
+from garfield.fedgan.sampling import round_size
+from garfield.fedgan.server import FederatedServer, RoundRecord, RoundRules
+from garfield.fedgan.settings import FedganSettings
+
+FULL_MEMORY_MB, FULL_COMPUTE = 1024.0, 1.0
+"""What a simulated device that bears the full load declares; a weak one half of both."""
+
+_LIARS, _WEAK, _NOISE, _LIES = 11, 12, 13, 14  # so that no two draw the same numbers
+
+
+class Federation:
+    """A server and its devices, all here."""
+
+    def __init__(
+        self, gan: Gan, devices: Sequence[DeviceData], server: FederatedServer, liars: Liars | None
+    ) -> None:
+        self.gan, self.devices, self.server, self.liars = gan, devices, server, liars
+        self._trainer = Trainer(gan)
+
+    def round(self) -> RoundRecord:
+        """Hold one round."""
+        server = self.server
+        plan = server.plan()
+        updates: Sequence[Update | None] = [
+            self._trainer.train(self.devices[device], server.state, task)
+            for device, task in zip(plan.devices, plan.tasks, strict=True)
+        ]
+        if self.liars is not None:
+            rng = np.random.default_rng((server.rules.seed, plan.round, _LIES))
+            updates = self.liars.told(server.state, plan.devices, updates, rng)
+        record = server.finish(plan, updates)
+        if not all(t.isfinite().all() for t in server.state.values() if t.is_floating_point()):
+            raise DivergedError(
+                f"The networks are not finite any more after round {plan.round}. Lower the "
+                "learning rate, or choose a robust rule if devices may lie: --gar."
+            )
+        return record
+
+    @property
+    def generator(self) -> torch.nn.Module:
+        """The generator as the server has it now; written over by the next round."""
+        load_networks(self._trainer.networks, self.server.state)
+        return self._trainer.networks[0]
+
+    def images(self, count: int, seed: int, labels: Tensor | None = None) -> Tensor:
+        """(count, c, h, w) in [-1, 1], of the server's generator; every class in turn if labels
+        are not given to a conditional one."""
+        z = self.gan.noise(count, torch.Generator().manual_seed(seed))
+        if labels is None and self.gan.conditional_on is not None:
+            labels = torch.arange(count) % self.gan.conditional_on
+        return self.gan.generate(self.generator, z, labels)
+
+
+def simulated(
+    gan: Gan,
+    devices: Sequence[DeviceData],
+    *,
+    classes: int,
+    settings: FedganSettings,
+    class_names: Sequence[str] | None = None,
+) -> Federation:
+    """A federation of these devices; refuses what cannot work before anything is trained."""
+    rounds, lies = settings.training, settings.lies
+    size = round_size(rounds.fraction, len(devices))
+    if gan.conditional_on is not None and gan.conditional_on < classes:
+        raise InputError(
+            f"The networks know {gan.conditional_on} classes, and the data have {classes}."
+        )
+    liars = _chosen(len(devices), lies.lying, (rounds.seed, _LIARS))
+    table = _declared(devices, classes, settings, liars)
+    if settings.population.missing_classes == "refuse":
+        table.check_classes(class_names or [f"class {c}" for c in range(classes)])
+    networks = gan.build(rounds.seed)
+    state = network_state(networks)
+    layout = Layout(
+        frozenset(
+            f"{prefix}.{name}"
+            for prefix, network in zip(NETWORKS, networks, strict=True)
+            for name, _ in network.named_parameters()
+        )
+    )
+    joining = Weighted() if lies.gar is None else Robust(lies.gar, size, lies.f, layout.parameters)
+    rules = RoundRules(
+        devices_a_round=size,
+        load=LoadModel(Load(rounds.batch, rounds.local_steps), FULL_MEMORY_MB, FULL_COMPUTE),
+        sampling=rounds.sampling, weighting=rounds.weighting,
+        generator_every=rounds.generator_every,
+        keeps_optimizer=rounds.optimizer_state == "average", seed=rounds.seed,
+    )  # fmt: skip
+    server = FederatedServer(state, table, rules, joining)
+    data, lying = _lying(gan, devices, classes, settings, liars, layout)
+    return Federation(gan, data, server, lying)
+
+
+def _declared(
+    devices: Sequence[DeviceData], classes: int, settings: FedganSettings, liars: frozenset[int]
+) -> MetadataTable:
+    """What all devices declare; some of it noised, some of it lies."""
+    seed, given = settings.training.seed, settings.population
+    counts = [data.class_counts(classes) for data in devices]
+    if given.noise_epsilon is not None:
+        counts = [
+            noised(each, given.noise_epsilon, np.random.default_rng((seed, _NOISE, device)))
+            if any(each) else each
+            for device, each in enumerate(counts)
+        ]  # fmt: skip
+    if settings.lies.metadata_attack is not None:
+        honest = np.array([each for k, each in enumerate(counts) if k not in liars])
+        claim = METADATA_ATTACKS[settings.lies.metadata_attack](honest).tolist()
+        counts = [tuple(claim) if k in liars else each for k, each in enumerate(counts)]
+    weak = _chosen(len(devices), round(given.weak_devices * len(devices)), (seed, _WEAK))
+    return MetadataTable.of(
+        [
+            DeviceMetadata(
+                each,
+                FULL_MEMORY_MB / (2 if device in weak else 1),
+                FULL_COMPUTE / (2 if device in weak else 1),
+            )
+            for device, each in enumerate(counts)
+        ],
+        [f"device-{device}" for device in range(len(devices))],
+    )
+
+
+def _lying(
+    gan: Gan,
+    devices: Sequence[DeviceData],
+    classes: int,
+    settings: FedganSettings,
+    liars: frozenset[int],
+    layout: Layout,
+) -> tuple[Sequence[DeviceData], Liars | None]:
+    """The devices, some with other labels, and who lies about what was learned."""
+    if settings.lies.attack is None or not liars:
+        return devices, None
+    attack = parse_attack(settings.lies.attack)
+    if attack.knows_rule and settings.lies.gar is None:
+        usable = ", ".join(name for name, other in ATTACKS.items() if not other.knows_rule)
+        raise ConfigError(
+            f"{attack.name} tries itself out on a rule: give --gar, or one of {usable}."
+        )
+    if attack.kind == "vector":
+        return devices, Liars(attack, liars, layout, settings.lies.gar, settings.lies.f)
+    if gan.conditional_on is None:
+        raise ConfigError(
+            f"{attack.name} lies in the labels, and these networks are given none. "
+            "Add --conditional, or choose another attack."
+        )
+    changed = [
+        data.relabelled(torch.as_tensor(attack.labels(data.labels, classes)))
+        if device in liars else data
+        for device, data in enumerate(devices)
+    ]  # fmt: skip
+    return changed, None
+
+
+def _chosen(devices: int, count: int, seed: tuple[int, ...]) -> frozenset[int]:
+    rng = np.random.default_rng(seed)
+    return frozenset(rng.choice(devices, count, replace=False).tolist())

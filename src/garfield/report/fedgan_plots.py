@@ -1,0 +1,121 @@
+"""The pictures of a federated GAN: how good its images are, and what the server has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from garfield.core.events import Event
+from garfield.report.drawing import matplotlib
+from garfield.report.fedgan_summary import FedganHistory
+from garfield.report.plots import FAINT, INK, LINE, bare
+
+_SECOND = "#e0912f"
+
+
+def draw_fedgan(events: Sequence[Event], title: str, directory: Path) -> list[Path]:
+    """Draw a run into its directory; the files."""
+    history = FedganHistory.of(events)
+    if not history.rounds:
+        return []
+    drawn = {"seen.png": seen(history, title), "traffic.png": traffic(history, title)}
+    if history.judged:
+        drawn["fid.png"] = fid({"": history}, title)
+    for name, figure in drawn.items():
+        figure.savefig(directory / name, dpi=130)
+    return [directory / name for name in drawn]
+
+
+def fid(histories: Mapping[str, FedganHistory], title: str) -> Any:
+    """Draw the distance to real images over rounds and over time, of one run or of several."""
+    figure, (left, right) = _two_panels()
+    label = ""
+    for name, history in histories.items():
+        judged = history.judged
+        values = [each["fid"] for each in judged]
+        times = [history.time_s(each["round"]) for each in judged]
+        style: dict[str, Any] = {"linewidth": 2, "marker": "o", "markersize": 3}
+        style |= {"label": name} if name else {"color": LINE}
+        left.plot([each["round"] for each in judged], values, **style)
+        right.plot(times, values, **style)
+        label = judged[-1]["fid_label"] if judged else label
+    left.set_xlabel("rounds", color=INK)
+    right.set_xlabel("seconds of training", color=INK)
+    for axes in (left, right):
+        axes.set_ylabel(label, color=INK)
+        axes.set_ylim(bottom=0)
+        bare(axes)
+    if len(histories) > 1:
+        right.legend(frameon=False, loc="upper right")
+    figure.suptitle(f"How good the images are · {title}", fontsize=12, fontweight="bold", color=INK)
+    return figure
+
+
+def draw_seen_by_several(histories: Mapping[str, FedganHistory], directory: Path) -> list[Path]:
+    """Draw several runs beside each other: what their servers saw, and FID where judged."""
+    figure = matplotlib().figure.Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, history in histories.items():
+        rounds = [each["round"] + 1 for each in history.rounds]
+        values = [each["kl_seen"] or 0.0 for each in history.rounds]
+        axes.plot(rounds, values, linewidth=2, label=name)
+    axes.set_xlabel("rounds", color=INK)
+    axes.set_ylabel("KL of classes seen from all data", color=INK)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, loc="upper right")
+    bare(axes)
+    drawn = {"seen.png": figure}
+    if any(history.judged for history in histories.values()):
+        drawn["fid.png"] = fid(histories, "sampling and weights, on and off")
+    for name, each in drawn.items():
+        each.savefig(directory / name, dpi=130)
+    return [directory / name for name in drawn]
+
+
+def seen(history: FedganHistory, title: str) -> Any:
+    """Draw the divergence of what the server saw, and the samples of each class."""
+    figure, (left, right) = _two_panels()
+    rounds = [each["round"] + 1 for each in history.rounds]
+    left.plot(rounds, [each["kl_seen"] or 0.0 for each in history.rounds], color=LINE, linewidth=2)
+    left.set_ylabel("KL of classes seen from all data", color=INK)
+    left.set_ylim(bottom=0)
+    per_class = list(zip(*(each["seen"] for each in history.rounds), strict=True))
+    for counts in per_class:
+        right.plot(rounds, counts, color=FAINT, linewidth=1)
+    mean = [sum(each["seen"]) / len(each["seen"]) for each in history.rounds]
+    right.plot(rounds, mean, color=LINE, linewidth=2, label="mean of all classes")
+    right.set_ylabel("declared samples of a class, seen so far", color=INK)
+    right.set_ylim(bottom=0)
+    right.legend(frameon=False, loc="upper left")
+    for axes in (left, right):
+        axes.set_xlabel("rounds", color=INK)
+        bare(axes)
+    figure.suptitle(f"What the server has seen · {title}", fontsize=12, fontweight="bold")
+    return figure
+
+
+def traffic(history: FedganHistory, title: str) -> Any:
+    """Draw the bytes of learning state sent to and by a device, on average and at most."""
+    figure = matplotlib().figure.Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    rounds = [each["round"] + 1 for each in history.rounds]
+    for key, words, colour in (
+        ("most_bytes_of_a_device", "the most of a device", _SECOND),
+        ("bytes_per_device", "a device on average", LINE),
+    ):
+        values = [each[key] / 1e6 for each in history.rounds]
+        axes.plot(rounds, values, color=colour, linewidth=2, label=words)
+    axes.set_xlabel("rounds", color=INK)
+    axes.set_ylabel("MB so far", color=INK)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, loc="upper left")
+    bare(axes)
+    figure.suptitle(f"Bytes per device · {title}", fontsize=12, fontweight="bold", color=INK)
+    return figure
+
+
+def _two_panels() -> tuple[Any, Any]:
+    figure = matplotlib().figure.Figure(figsize=(10, 4), layout="constrained")
+    figure.get_layout_engine().set(wspace=0.08)
+    return figure, figure.subplots(1, 2)
