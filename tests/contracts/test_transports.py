@@ -4,6 +4,7 @@ The checks are in `garfield.testing.transports`, which users hold their own tran
 they are run over ours.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -11,7 +12,7 @@ import pytest
 
 from garfield.core.silence import NOT_NEEDED, no_answer
 from garfield.testing import check_transport
-from garfield.testing.network import NAMES, Network
+from garfield.testing.network import NAMES, Network, eventually
 from garfield.testing.promises import keep
 from garfield.testing.transports import TRANSPORT_CHECKS
 from garfield.transport.certs import load, make
@@ -20,7 +21,7 @@ from garfield.transport.contract import Key, WrappedTransport, first
 from garfield.transport.datagrams.links import LossyLinks
 from garfield.transport.datagrams.wrapper import LossyTransport
 from garfield.transport.faults import Faults, LinkFault
-from garfield.transport.identity import PeerAddress
+from garfield.transport.identity import DIALS_IN, PeerAddress
 from garfield.transport.simulated import Simulation
 
 
@@ -49,6 +50,50 @@ class GrpcNetwork(Network):
 
     def join(self, transport):
         self.book[transport.name] = PeerAddress(transport.address, "worker")
+
+
+class SeenFrom(Mapping):
+    """The book of a node that calls those before it, and is dialled by those after it."""
+
+    def __init__(self, name, book):
+        self.name, self.book = name, book
+
+    def __getitem__(self, name):
+        found = self.book[name]
+        return found if name <= self.name else PeerAddress(DIALS_IN, found.role)
+
+    def __iter__(self):
+        return iter(self.book)
+
+    def __len__(self):
+        return len(self.book)
+
+
+class LinkNetwork(GrpcNetwork):
+    """Nodes that ask others over links: of every two, the later one opens them."""
+
+    def __init__(self, directory, **how):
+        super().__init__(directory, **how)
+        self.made = {}
+
+    def join(self, transport):
+        """Known to all, and linked to those before it that are still there."""
+        super().join(transport)
+        before = [node for name, node in self.made.items() if name < transport.name]
+        assert eventually(lambda: all(_is_linked(node, transport.name) for node in before))
+
+    def transport(self, name):
+        listen = self.book[name].address if name in self.book else "127.0.0.1:0"
+        credentials = load(self.directory / "certs", name) if self.tls else None
+        self.made[name] = grpc_transport(
+            name, SeenFrom(name, self.book), listen=listen, credentials=credentials,
+            takes_links=True, dials=[other for other in NAMES if other < name],
+        )  # fmt: skip
+        return self.made[name]
+
+
+def _is_linked(node, name):
+    return node._loop._closed or node._links._open.get(name)
 
 
 class SimulatedNetwork(Network):
@@ -131,6 +176,8 @@ NETWORKS = {
     "grpc-memory": partial(GrpcNetwork, memory=True),
     "grpc-tls-memory": partial(GrpcNetwork, tls=True, memory=True),
     "grpc-faultless": partial(FaultlessNetwork, GrpcNetwork),
+    "links": LinkNetwork,
+    "links-tls": partial(LinkNetwork, tls=True),
     "udp": BY_UDP,
     "udp-tls-unix": partial(BY_UDP, tls=True, unix=True),
     "udp-memory": partial(BY_UDP, memory=True),
@@ -141,7 +188,12 @@ NETWORKS = {
 
 
 QUICK = {"grpc-memory", "udp"}  # they stand for the other real networks in a quick run
-HEAVY = {"grpc-tls", "grpc-unix", "udp-memory"}  # what they have, others of `make test` have too
+HEAVY = {
+    "grpc-tls",
+    "grpc-unix",
+    "udp-memory",
+    "links",
+}  # what they have, others of `make test` have too
 
 
 def _marked(network):

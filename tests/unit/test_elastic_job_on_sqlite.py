@@ -5,9 +5,9 @@ import sqlite3
 import pytest
 
 from garfield.core.errors import ConfigError, CoordinationUnreachable
-from garfield.elastic import sqlite_file
 from garfield.elastic.job.coordination import BatchSize, Generation
 from garfield.elastic.job.on_sqlite import SqliteCoordination
+from garfield.runs import sqlite_file
 
 
 def test_a_worker_does_not_make_the_job_that_it_joins(tmp_path):

@@ -160,12 +160,12 @@ def test_the_public_names_are_these():
         "ATTACKS", "AccessDenied", "Aggregator", "Attack", "BoundError", "ByzantineServer",
         "ByzantineWorker", "ClusterError", "ClusterUnreachable", "ConfigError",
         "CoordinationUnreachable", "Deadlock", "DecodingError", "DivergedError", "Explained",
-        "GARS", "GARs", "GarfieldError", "InputError", "MissingDependency", "NodeFailed",
-        "ObjectAbsent", "ObjectDamaged", "ObjectMissing", "Peer", "Plan", "QuorumError",
-        "RequestRefused", "Rule", "RunError", "STAGES", "Server", "SplitError", "Stage",
-        "StoreUnreachable", "UnknownName", "View", "Worker", "WriteConflict", "attack", "chain",
-        "connect", "contract", "gar", "init", "run_as_peers", "run_locally", "set_threads", "stage",
-        "variance_condition", "worst_kappa",
+        "GARS", "GARs", "GarfieldError", "InputError", "LeaseLost", "MissingDependency",
+        "NodeFailed", "ObjectAbsent", "ObjectDamaged", "ObjectMissing", "Peer", "Plan",
+        "QuorumError", "RequestRefused", "Rule", "RunError", "STAGES", "Server", "SplitError",
+        "Stage", "StateUnreachable", "StoreUnreachable", "UnknownName", "View", "Worker",
+        "WriteConflict", "attack", "chain", "connect", "contract", "gar", "init", "run_as_peers",
+        "run_locally", "set_threads", "stage", "variance_condition", "worst_kappa",
     ]  # fmt: skip
     for name in garfield.__all__:
         assert getattr(garfield, name) is not None

@@ -13,6 +13,8 @@ GarfieldError
     ├── NodeFailed       a process that the run cannot do without did not start, or has ended
     ├── Deadlock         a simulated node waits where nobody can wake it
     ├── CoordinationUnreachable  what an elastic job has agreed on cannot be read; worth a retry
+    ├── StateUnreachable  the database of a federated training does not answer; worth a retry
+    ├── LeaseLost         another server has become the primary of a federated training
     ├── ClusterError     Kubernetes' API server refused a request
     │   ├── ClusterUnreachable  it does not answer, or is overloaded; worth a retry
     │   ├── ObjectAbsent        it has no object of that name
@@ -97,6 +99,14 @@ class NodeFailed(RunError):  # noqa: N818
 
 class CoordinationUnreachable(RunError):  # noqa: N818
     """What an elastic job has agreed on can be neither read nor changed now; worth a retry."""
+
+
+class StateUnreachable(RunError):  # noqa: N818
+    """The database that keeps a federated training's state does not answer; worth a retry."""
+
+
+class LeaseLost(RunError):  # noqa: N818
+    """Another server has become the primary of a federated training since."""
 
 
 class ClusterError(RunError):

@@ -102,6 +102,11 @@ class Cluster:
         self.network = network
         self._open: list[Transport] = []
 
+    @property
+    def started(self) -> tuple[Transport, ...]:
+        """The transports that are open, in the order of their start."""
+        return tuple(self._open)
+
     def start(self, name: str, outbox: PlainOutbox | None = None) -> Transport:
         transport = self.network.transport(name)
         self._open.append(transport)

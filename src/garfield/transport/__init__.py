@@ -14,9 +14,11 @@ Who calls whom, when a node pulls a gradient over gRPC:
                 same_host/carrier  SealedMemory: a descriptor over a unix socket, nothing copied
                 datagrams/carrier  Datagrams: by UDP, where parts may be lost and are filled
 
-`contract` says what a transport is, and which kinds of vectors there are. `connect`
+`contract` says what a transport is, and which kinds of vectors there are; `documents` are
+vectors, too: small texts of JSON, for all that nodes must say beside numbers. `connect`
 puts a gRPC transport together with the carriers that its node needs. `grpc` knows
 of no carrier but its own; `same_host` and `datagrams` are handed to it.
+A node that nobody can call opens the links that it is asked over (`grpc/links`, `grpc/dialling`).
 `simulated`, `collectives` and the wrappers `faults` and `datagrams/wrapper` fill
 the same `collector`. `identity` and `certs` say who a node is, `addresses` where, and
 `grpc/connections` who may hold connections to it.

@@ -21,7 +21,16 @@ from garfield.core.silence import (
     no_answer,
 )
 from garfield.kernels.finite import all_finite
-from garfield.transport.contract import NEWEST, Heard, Holes, Key, Payload, Replies, Until
+from garfield.transport.contract import (
+    NEWEST,
+    Heard,
+    Holes,
+    Key,
+    Payload,
+    Replies,
+    Until,
+    kind_named,
+)
 
 
 class ReplyCollector:
@@ -46,6 +55,7 @@ class ReplyCollector:
         self.gone: dict[str, int] = {}
         self.holes: dict[str, Holes] = {}
         self._key, self._length, self._until = key, length, until
+        self._kind = kind_named(key.kind)
         self._is_finite = is_finite
         self.failed: dict[str, Silence] = {}
         self.enough = False
@@ -157,7 +167,7 @@ class ReplyCollector:
         if payload.shape != (self._length,):
             detail = f"sent {payload.size} numbers instead of {self._length}"
             return Silence(Reason.WRONG_SIZE, detail)
-        return None if self._is_finite(payload) else NOT_FINITE
+        return self._kind.flaw(payload) if self._is_finite(payload) else NOT_FINITE
 
 
 def copied(replies: Replies) -> Replies:

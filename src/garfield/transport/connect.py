@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,14 +30,17 @@ def connect(
     node's role is what its name begins with. Without, nodes listen on loopback only, unless
     `insecure_ok`. Nodes of one host that share the directory `same_host` pass large vectors to
     each other without copying them.
+
+    A node that nobody can call (behind NAT, say) has "dials-in" in the place of its address: it
+    opens links to all that have one, and they pull over these. Such nodes cannot reach each other.
     """
     if name not in nodes:
         raise UnknownName("a node of this cluster", name, nodes)
     from garfield.transport.addresses import check_address
-    from garfield.transport.identity import PeerAddress
+    from garfield.transport.identity import DIALS_IN, PeerAddress
 
     for peer, address in nodes.items():
-        if not address.startswith("unix:"):
+        if not address.startswith("unix:") and address != DIALS_IN:
             check_address(peer, address, least_port=0 if peer == name else 1)
     peers = {peer: PeerAddress(address, role_of(peer)) for peer, address in nodes.items()}
     credentials = None
@@ -45,9 +48,12 @@ def connect(
         from garfield.transport.certs import load
 
         credentials = load(Path(certificates), name)
+    called = [peer for peer, address in nodes.items() if address != DIALS_IN]
+    listens = name in called
     return grpc_transport(
-        name, peers, listen=nodes[name], credentials=credentials, insecure_ok=insecure_ok,
-        same_host=same_host,
+        name, peers, listen=nodes[name] if listens else None, credentials=credentials,
+        insecure_ok=insecure_ok, same_host=same_host, dials=() if listens else called,
+        takes_links=listens and len(called) < len(nodes),
     )  # fmt: skip
 
 
@@ -55,11 +61,13 @@ def grpc_transport(
     name: str,
     peers: Mapping[str, PeerAddress],
     *,
-    listen: str = "127.0.0.1:0",
+    listen: str | None = "127.0.0.1:0",
     credentials: Credentials | None = None,
     insecure_ok: bool = False,
     same_host: str | Path | None = None,
     links: LossyLinks | None = None,
+    dials: Collection[str] = (),
+    takes_links: bool = False,
 ) -> GrpcTransport:
     """A GrpcTransport with the carriers that its node needs.
 
@@ -83,7 +91,7 @@ def grpc_transport(
         carriers.append(SealedMemory(name, same_host))
     return GrpcTransport(
         name, peers, listen=listen, credentials=credentials, insecure_ok=insecure_ok,
-        carriers=carriers,
+        carriers=carriers, dials=dials, takes_links=takes_links,
     )  # fmt: skip
 
 

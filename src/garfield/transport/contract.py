@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -56,11 +56,17 @@ class VectorKind:
         if self.lossy and self.dtype != _FLOAT32:
             raise ConfigError(f"{self.name}: only float32 travels in datagrams, not {self.dtype}.")
 
+    def flaw(self, payload: Payload) -> Silence | None:
+        """Why a finite vector of the right length is none of this kind; None if it is one."""
+        return None
+
+
+Kind = TypeVar("Kind", bound=VectorKind)
 
 _KINDS: dict[str, VectorKind] = {}
 
 
-def declare_kind(kind: VectorKind) -> VectorKind:
+def declare_kind(kind: Kind) -> Kind:
     """Let vectors of a new kind be published and asked for, under a name of its own."""
     if _KINDS.setdefault(kind.name, kind) != kind:
         raise ConfigError(f"{kind.name} is a kind of vector already. Choose another name.")

@@ -19,12 +19,21 @@ _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SUFFIX = ".garfield"
 
 
+DIALS_IN = "dials-in"
+"""The address of a node that listens nowhere: it opens the links over which it is asked."""
+
+
 class PeerAddress(NamedTuple):
     """Where a node listens, and as what it must identify itself."""
 
     address: str
-    """host:port, or unix:/path on the same host."""
+    """host:port, or unix:/path on the same host, or `DIALS_IN`."""
     role: str = "node"
+
+    @property
+    def dials_in(self) -> bool:
+        """Whether it is asked over links that it opens to us."""
+        return self.address == DIALS_IN
 
 
 class Identity(NamedTuple):

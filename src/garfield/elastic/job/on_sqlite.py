@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
-from garfield.core.errors import ConfigError
+from garfield.core.errors import ConfigError, CoordinationUnreachable
 from garfield.core.files import as_json
 from garfield.elastic.job.coordination import (
     BatchSize,
@@ -18,7 +18,7 @@ from garfield.elastic.job.coordination import (
     JobView,
     check_members,
 )
-from garfield.elastic.sqlite_file import SqliteFile
+from garfield.runs.sqlite_file import SqliteFile
 
 # Facts there is one of are rows of `facts`; what depends on a generation bears its number.
 _TABLES = """
@@ -42,7 +42,9 @@ class SqliteCoordination:
         self.path = Path(path)
         if not create and not self.path.is_file():
             raise ConfigError(f"{self.path} is no job to join: there is no such file.")
-        self._file = SqliteFile(self.path, _TABLES, "a job's agreement")
+        self._file = SqliteFile(
+            self.path, _TABLES, "a job's agreement", unreachable=CoordinationUnreachable
+        )
 
     def read(self) -> JobView:
         with self._file.reading() as database:

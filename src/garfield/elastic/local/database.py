@@ -16,11 +16,11 @@ from sqlite3 import Connection
 from typing import Any
 
 from garfield.core.config import made, values_of
-from garfield.core.errors import ConfigError, UnknownName
+from garfield.core.errors import ConfigError, CoordinationUnreachable, UnknownName
 from garfield.core.files import as_json
 from garfield.elastic.control.record import JobRecord, record_of, submitted
 from garfield.elastic.local.job_file import JobFile
-from garfield.elastic.sqlite_file import SqliteFile
+from garfield.runs.sqlite_file import SqliteFile
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -79,7 +79,9 @@ class ClusterDatabase:
             raise ConfigError(
                 f"There is no cluster in {path.parent}. Start one: garfield elastic up --slots 4"
             )
-        self._file = SqliteFile(path, _TABLES, "a cluster's state")
+        self._file = SqliteFile(
+            path, _TABLES, "a cluster's state", unreachable=CoordinationUnreachable
+        )
         if create:
             with self._file.writing() as database:
                 database.execute(

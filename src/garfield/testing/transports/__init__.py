@@ -18,7 +18,7 @@ from functools import wraps
 
 from garfield.testing.network import Cluster, NewNetwork
 from garfield.testing.promises import Check, keep_all
-from garfield.testing.transports import coming_and_going, replies, silence, waiting
+from garfield.testing.transports import coming_and_going, documents, replies, silence, waiting
 
 
 def check_transport(new_network: NewNetwork, name: str = "the transport") -> None:
@@ -37,7 +37,7 @@ def _on_a_network_of_its_own(check: Callable[[Cluster], None]) -> Check[NewNetwo
 
 TRANSPORT_CHECKS: tuple[Check[NewNetwork], ...] = tuple(
     _on_a_network_of_its_own(check)
-    for part in (replies, silence, waiting, coming_and_going)
+    for part in (replies, silence, documents, waiting, coming_and_going)
     for check in part.CHECKS
 )
 """Each takes what makes a network, and starts its nodes on a new one."""

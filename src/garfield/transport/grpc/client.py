@@ -14,7 +14,7 @@ again: it counts if the same is asked for, and nobody has to send it twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -23,14 +23,25 @@ from garfield.transport.collector import ReplyCollector
 from garfield.transport.contract import Gone
 from garfield.transport.grpc import wire
 from garfield.transport.grpc.carriers import Attempt, Carrier, Received
-from garfield.transport.grpc.options import CLIENT, MAX_CALL_S, METHOD, NAME_KEY, aio, grpc
+from garfield.transport.grpc.links import Link, LinkLost, Links, check_not_refused
+from garfield.transport.grpc.options import (
+    CLIENT,
+    LINK_CLIENT,
+    MAX_CALL_S,
+    METHOD,
+    NAME_KEY,
+    aio,
+    grpc,
+)
 from garfield.transport.identity import Identity, PeerAddress
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
+_DIALLING_S = 0.25  # until a peer that dials in is said not to be there
 _READABLE = 120  # characters of somebody else's text that a reason may hold
 
 _REFUSED = Silence(Reason.UNREACHABLE, "connection refused")
 _UNKNOWN = Silence(Reason.UNREACHABLE, "its address is not known")
+_NOT_DIALLED = Silence(Reason.UNREACHABLE, "has not dialled in")
 _LOST = Silence(Reason.DISCONNECTED, "connection lost")
 _ANOTHER = Silence(Reason.WRONG_CERTIFICATE, "its certificate names another")
 _STRANGER = Silence(Reason.FOREIGN_CERTIFICATE, "its certificate is not from our authority")
@@ -233,7 +244,7 @@ def note_failure(attempt: Attempt, problem: Any) -> None:
 
 
 class GrpcClient:
-    """Channels to the peers, kept open from pull to pull."""
+    """Channels to the peers, kept open from pull to pull; and the links of those who dial in."""
 
     def __init__(
         self,
@@ -241,11 +252,17 @@ class GrpcClient:
         peers: Mapping[str, PeerAddress],
         credentials: Any | None,
         carriers: Sequence[Carrier],
+        links: Links | None = None,
+        dialled: Collection[str] = (),
     ) -> None:
+        """`links` are those of peers that dial in; to the `dialled` we open some ourselves."""
+        self._dialled = frozenset(dialled)
         self._peers = peers
         self._credentials = credentials
         self._carriers = carriers
-        self._metadata = ((NAME_KEY, name),) if credentials is None else ()
+        self._links = links
+        self.metadata = ((NAME_KEY, name),) if credentials is None else ()
+        """What goes with every call."""
         self._channels: dict[str, tuple[PeerAddress, Any]] = {}
 
     async def ask(self, attempt: Attempt) -> Received | Gone:
@@ -255,53 +272,90 @@ class GrpcClient:
         """
         pause_s = _FIRST_PAUSE_S
         while True:
-            channel = await self._channel(attempt)
-            if channel is None:
-                attempt.failure = _UNKNOWN
-            else:
-                try:
-                    return await self._once(channel, attempt)
-                except aio.AioRpcError as problem:
-                    note_failure(attempt, problem)
-                except (OSError, asyncio.TimeoutError):
-                    pass  # on the way of a carrier, which may choose another
-                except wire.WireError as problem:
-                    if not problem.silence.reason.may_pass:
-                        raise
-                    attempt.failure, attempt.progress = problem.silence, None
-                    attempt.stall_s *= 2
+            try:
+                came = await self._once(attempt)
+                if came is not None:
+                    return came
+            except aio.AioRpcError as problem:
+                note_failure(attempt, problem)
+            except (OSError, asyncio.TimeoutError):
+                pass  # on the way of a carrier, which may choose another
+            except wire.WireError as problem:
+                if not problem.silence.reason.may_pass:
+                    raise
+                attempt.failure, attempt.progress = problem.silence, None
+                attempt.stall_s *= 2
             if not attempt.left_s():
                 raise wire.WireError(attempt.so_far() or no_answer(attempt.timeout_s))
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def _once(self, channel: Any, attempt: Attempt) -> Received | Gone:
+    async def _once(self, attempt: Attempt) -> Received | Gone | None:
+        """Ask once, in the way that leads to the peer; None, with the reason kept, if none does."""
+        peer = self._peers.get(attempt.peer)
+        if peer is not None and peer.dials_in:
+            return await self._over_link(attempt)
+        channel = await self.channel(attempt.peer)
+        if peer is None or channel is None:
+            attempt.failure = _UNKNOWN
+            return None
+        attempt.address = peer.address
         wanted = next(carrier.flag for carrier in self._carriers if carrier.wanted(attempt))
         request = replace(attempt.request, flags=wanted)
         ask, timeout_s = channel.unary_stream(METHOD), min(attempt.left_s(), MAX_CALL_S)
-        call = ask(request.encode(), timeout=timeout_s, metadata=self._metadata)
+        call = ask(request.encode(), timeout=timeout_s, metadata=self.metadata)
         attempt.is_reached = lambda: channel.get_state() == grpc.ChannelConnectivity.READY
         try:
-            header = wire.Header.decode(await call.read())
-            gone = header.gone_at(request)
-            if gone is not None:
-                return Gone(gone)
-            carrier = next(each for each in self._carriers if each.flag == header.flags)
-            received = await carrier.fetch(call, header, attempt)
-            return received._replace(step=header.step) if request.key.is_newest else received
+            return await self._answer(call, await call.read(), request, attempt)
         finally:
             attempt.is_reached = lambda: False
             call.cancel()  # nothing, if it is over
 
+    async def _over_link(self, attempt: Attempt) -> Received | Gone | None:
+        """Ask over a link that the peer has opened; vectors come in chunks then."""
+        link = None
+        if self._links is not None:
+            patience_s = min(attempt.left_s() / 2, _DIALLING_S)
+            link = await self._links.take(attempt.peer, patience_s)
+        if link is None:
+            attempt.failure = _NOT_DIALLED
+            return None
+        attempt.is_reached = lambda: link.is_open
+        try:
+            return await self._asked_over(link, attempt)
+        except LinkLost:
+            told = f"{_LOST}, {attempt.progress}" if attempt.progress is not None else str(_LOST)
+            attempt.failure, attempt.progress = replace(_LOST, detail=told), None
+            return None
+        finally:
+            attempt.is_reached = lambda: False
+            link.cancel()
+
+    async def _asked_over(self, link: Link, attempt: Attempt) -> Received | Gone:
+        await link.ask(attempt.request)
+        first = await link.read()
+        check_not_refused(first)
+        return await self._answer(link, first, attempt.request, attempt)
+
+    async def _answer(
+        self, call: Any, first: object, request: wire.Request, attempt: Attempt
+    ) -> Received | Gone:
+        """What the first message says, and a carrier brings."""
+        header = wire.Header.decode(first)
+        gone = header.gone_at(request)
+        if gone is not None:
+            return Gone(gone)
+        carrier = next(each for each in self._carriers if each.flag == header.flags)
+        received = await carrier.fetch(call, header, attempt)
+        return received._replace(step=header.step) if request.key.is_newest else received
+
     # -- channels -------------------------------------------------------------------
 
-    async def _channel(self, attempt: Attempt) -> Any | None:
+    async def channel(self, name: str) -> Any | None:
         """The channel to where the peer is now; None as long as nobody knows."""
-        name = attempt.peer
         peer = self._peers.get(name)
-        if peer is None:
+        if peer is None or peer.dials_in:
             return None
-        attempt.address = peer.address
         known, channel = self._channels.get(name, (None, None))
         if known != peer:
             if channel is not None:
@@ -311,11 +365,11 @@ class GrpcClient:
         return channel
 
     def _open(self, name: str, peer: PeerAddress) -> Any:
+        options = dict(CLIENT) | (dict(LINK_CLIENT) if name in self._dialled else {})
         if self._credentials is None:
-            return aio.insecure_channel(peer.address, options=CLIENT)
-        expected = Identity(name, peer.role).dns_name
-        options = [*CLIENT, ("grpc.ssl_target_name_override", expected)]
-        return aio.secure_channel(peer.address, self._credentials, options=options)
+            return aio.insecure_channel(peer.address, options=list(options.items()))
+        options["grpc.ssl_target_name_override"] = Identity(name, peer.role).dns_name
+        return aio.secure_channel(peer.address, self._credentials, options=list(options.items()))
 
     async def close(self) -> None:
         channels = [channel for _, channel in self._channels.values()]

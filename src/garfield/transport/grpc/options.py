@@ -24,10 +24,13 @@ except ImportError:
     ) from None
 
 __all__ = [
-    "CLIENT", "MAX_CALL_S", "MAX_CONNECTIONS", "METHOD", "NAME_KEY", "SERVER", "aio", "grpc",
+    "CLIENT", "LINK_CLIENT", "LINK_METHOD", "LINK_SERVER", "MAX_CALL_S", "MAX_CONNECTIONS",
+    "METHOD", "NAME_KEY", "SERVER", "aio", "grpc",
 ]  # fmt: skip
 
 METHOD = "/garfield/pull"
+LINK_METHOD = "/garfield/link"
+"""What a node calls that wants to be asked over the call itself (`links.py`)."""
 NAME_KEY = "garfield-name"
 """The metadata in which an asker names itself where there are no certificates."""
 
@@ -71,3 +74,7 @@ SERVER: Options = [
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.so_reuseport", 0),  # a port in use is an error, not a share of its connections
 ]
+
+LINK_SERVER: Options = [("grpc.max_receive_message_length", wire.MAX_MESSAGE)]
+LINK_CLIENT: Options = [("grpc.max_send_message_length", wire.MAX_MESSAGE)]
+"""Instead of the same options of `SERVER` and `CLIENT`, where vectors travel over links."""

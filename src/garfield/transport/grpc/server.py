@@ -2,8 +2,8 @@
 
 A call is identified, decoded, given a turn, kept until the node has an answer,
 and answered by the first carrier that can. An asker has one turn per kind: a
-newer call ends an older one, so nobody can make us hold more than that. All runs
-on the transport's loop.
+newer call ends an older one, so nobody can make us hold more than that. It is the same for
+what is asked over a link that we have opened (`dialling.py`). All runs on the transport's loop.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from garfield.transport.contract import Answer, Answerer, Gone, Key, NotYet, Rea
 from garfield.transport.grpc import wire
 from garfield.transport.grpc.carriers import Carrier
 from garfield.transport.grpc.connections import Connections, allowed_connections
+from garfield.transport.grpc.links import Links
 from garfield.transport.grpc.options import (
+    LINK_METHOD,
+    LINK_SERVER,
     MAX_CALL_S,
     MAX_CONNECTIONS,
     METHOD,
@@ -121,70 +124,25 @@ class Turns:
             del self._newest[kind]
 
 
-class GrpcServer:
-    """A port, and the calls that come in through it."""
+class Answering:
+    """Answers what known askers ask for, whichever way the question came."""
 
-    def __init__(
-        self,
-        polls: Polls,
-        identify: Identify,
-        carriers: Sequence[Carrier],
-    ) -> None:
+    def __init__(self, polls: Polls, carriers: Sequence[Carrier]) -> None:
         self._polls = polls
-        self._identify = identify
         self._carriers = carriers
         self._turns: dict[str, Turns] = {}  # of known askers only
-        allowed = allowed_connections()
-        self._connections = Connections(allowed)
-        self._watching: asyncio.Task[None] | None = None
-        self._server: Any = aio.server(options=[*SERVER, (MAX_CONNECTIONS, allowed)])
-        handler = grpc.unary_stream_rpc_method_handler(self._handle)
-        service, method = METHOD.strip("/").split("/")
-        handlers = grpc.method_handlers_generic_handler(service, {method: handler})
-        self._server.add_generic_rpc_handlers((handlers,))
 
-    async def start(self, listen: str, credentials: Any | None) -> int:
-        """Listen there; the port, which the system chooses if it is given as 0."""
-        try:
-            if credentials is None:
-                port = self._server.add_insecure_port(listen)
-            else:
-                port = self._server.add_secure_port(listen, credentials)
-        except RuntimeError as problem:
-            raise ConfigError(
-                f"Cannot listen on {listen}: {problem}. Free it, or give port 0 to have one chosen."
-            ) from None
-        await self._server.start()
-        if not listen.startswith("unix:"):
-            self._watching = asyncio.ensure_future(self._connections.watch(int(port)))
-        return int(port)
-
-    async def stop(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-        await self._server.stop(grace=None)
-
-    # -- one call -------------------------------------------------------------------
-
-    async def _handle(self, message: bytes, context: Any) -> None:
-        call = Call(context)
-        asker = self._identify(context)
-        if asker is None:  # perhaps only not known yet: it may ask again
-            await call.abort(grpc.StatusCode.UNAVAILABLE, "the asker is not known here")
-        self._connections.identified(call.origin, asker)
-        left_s = context.time_remaining()
-        if left_s is None or left_s > MAX_CALL_S + 60:  # clocks differ
-            await call.abort(grpc.StatusCode.INVALID_ARGUMENT, "a call needs a deadline")
+    async def answer(self, message: bytes, call: Call) -> None:
+        """Answer the request on a call whose asker is known."""
         try:
             request = wire.Request.decode(message)
         except wire.WireError as problem:
             await call.abort(grpc.StatusCode.INVALID_ARGUMENT, str(problem))
-        turns = self._turns.setdefault(asker, Turns())
+        turns = self._turns.setdefault(call.asker, Turns())
         if turns.open >= CALLS:
             await call.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "asks and does not read")
         turns.open += 1
         try:
-            call.asker = asker
             await self._take_turn(turns, request, call)
         finally:
             turns.open -= 1
@@ -219,3 +177,74 @@ class GrpcServer:
         for carrier in self._carriers:  # the last can carry anything
             if carrier.flag in request.flags and await carrier.send(answer, key, header, call):
                 return
+
+
+class GrpcServer:
+    """A port, and the calls that come in through it."""
+
+    def __init__(self, answering: Answering, identify: Identify, links: Links | None) -> None:
+        """`links` are where peers that dial in leave theirs; without it, they are refused."""
+        self._answering = answering
+        self._identify = identify
+        self._links = links
+        allowed = allowed_connections()
+        self._connections = Connections(allowed)
+        self._watching: asyncio.Task[None] | None = None
+        options = dict(SERVER) | {MAX_CONNECTIONS: allowed}
+        if links is not None:
+            options |= dict(LINK_SERVER)
+        self._server: Any = aio.server(options=list(options.items()))
+        self._add(METHOD, grpc.unary_stream_rpc_method_handler(self._handle))
+        if links is not None:
+            self._add(LINK_METHOD, grpc.stream_stream_rpc_method_handler(self._handle_link))
+
+    def _add(self, name: str, handler: Any) -> None:
+        service, method = name.strip("/").split("/")
+        handlers = grpc.method_handlers_generic_handler(service, {method: handler})
+        self._server.add_generic_rpc_handlers((handlers,))
+
+    async def start(self, listen: str, credentials: Any | None) -> int:
+        """Listen there; the port, which the system chooses if it is given as 0."""
+        try:
+            if credentials is None:
+                port = self._server.add_insecure_port(listen)
+            else:
+                port = self._server.add_secure_port(listen, credentials)
+        except RuntimeError as problem:
+            raise ConfigError(
+                f"Cannot listen on {listen}: {problem}. Free it, or give port 0 to have one chosen."
+            ) from None
+        await self._server.start()
+        if not listen.startswith("unix:"):
+            self._watching = asyncio.ensure_future(self._connections.watch(int(port)))
+        return int(port)
+
+    async def stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        await self._server.stop(grace=None)
+
+    # -- one call -------------------------------------------------------------------
+
+    async def _handle(self, message: bytes, context: Any) -> None:
+        call = await self._identified(context)
+        await self._answering.answer(message, call)
+
+    async def _handle_link(self, messages: Any, context: Any) -> None:
+        call = await self._identified(context)
+        assert self._links is not None
+        if not await self._links.hold(call.asker, context):
+            await call.abort(grpc.StatusCode.PERMISSION_DENIED, "this peer is called, and not held")
+
+    async def _identified(self, context: Any) -> Call:
+        """The call of a known peer, which has a deadline; others are ended."""
+        call = Call(context)
+        asker = self._identify(context)
+        if asker is None:  # perhaps only not known yet: it may ask again
+            await call.abort(grpc.StatusCode.UNAVAILABLE, "the asker is not known here")
+        self._connections.identified(call.origin, asker)
+        left_s = context.time_remaining()
+        if left_s is None or left_s > MAX_CALL_S + 60:  # clocks differ
+            await call.abort(grpc.StatusCode.INVALID_ARGUMENT, "a call needs a deadline")
+        call.asker = asker
+        return call

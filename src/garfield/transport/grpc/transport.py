@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from garfield.core.errors import ConfigError, RunError
@@ -38,9 +38,11 @@ from garfield.transport.grpc.carriers import (
     check_finite,
 )
 from garfield.transport.grpc.client import Asking, GrpcClient
+from garfield.transport.grpc.dialling import Dialling
+from garfield.transport.grpc.links import Links
 from garfield.transport.grpc.loop import LoopThread
 from garfield.transport.grpc.options import NAME_KEY, grpc
-from garfield.transport.grpc.server import GrpcServer, Polls
+from garfield.transport.grpc.server import Answering, GrpcServer, Polls
 from garfield.transport.identity import Credentials, PeerAddress
 
 _log = logging.getLogger(__name__)
@@ -54,6 +56,9 @@ class GrpcTransport:
     nodes come and go; whoever is not in it is not answered. `listen` is host:port (0 for a free
     one, see `address`) or unix:/path. Of `carriers`, the first that both ends want is taken;
     chunks over gRPC are always there. `garfield.transport.connect` puts one together.
+
+    A node that nobody can call listens nowhere (None) and `dials` those who shall ask it; these
+    take links (`takes_links`) from peers whose address is `DIALS_IN`. See `links.py`.
     """
 
     def __init__(
@@ -61,16 +66,22 @@ class GrpcTransport:
         name: str,
         peers: Mapping[str, PeerAddress],
         *,
-        listen: str = "127.0.0.1:0",
+        listen: str | None = "127.0.0.1:0",
         credentials: Credentials | None = None,
         insecure_ok: bool = False,
         carriers: Sequence[Carrier] = (),
+        dials: Collection[str] = (),
+        takes_links: bool = False,
     ) -> None:
         if credentials is not None and credentials.identity.name != name:
             owner = credentials.identity.name
             raise ConfigError(f"{name} cannot use the certificate of {owner}. Load its own.")
-        check_listen(name, listen)
-        if credentials is None and not insecure_ok and not is_loopback(listen):
+        if listen is None and takes_links:
+            raise ConfigError(f"{name} listens nowhere, so nobody can open a link to it.")
+        if listen is not None:
+            check_listen(name, listen)
+        is_exposed = listen is not None and not is_loopback(listen)
+        if credentials is None and not insecure_ok and is_exposed:
             raise ConfigError(
                 f"{name} would listen on {listen} without certificates, where anybody may claim "
                 "any name. Give credentials (garfield.transport.certs), or insecure_ok=True."
@@ -78,6 +89,7 @@ class GrpcTransport:
         self.name = name
         self._peers = peers
         self._listen = listen
+        self._is_exposed = is_exposed
         self._secured = credentials is not None
         self._buffers = Buffers()
         self._carriers = (*carriers, Chunks())
@@ -86,7 +98,11 @@ class GrpcTransport:
         self._address: str | None = None
         self._server_credentials = None if credentials is None else _for_server(credentials)
         channel_credentials = None if credentials is None else _for_client(credentials)
-        self._client = GrpcClient(name, peers, channel_credentials, self._carriers)
+        self._links = Links(self._may_dial) if takes_links else None
+        self._client = GrpcClient(
+            name, peers, channel_credentials, self._carriers, self._links, dials
+        )
+        self._dialling = Dialling(name, dials, self._client)
         self._asking = Asking(self._ask)
         self._loop = LoopThread(f"garfield-grpc-{name}")
 
@@ -116,7 +132,7 @@ class GrpcTransport:
         """Start answering peers. Once."""
         if self._polls is not None:
             raise RunError(f"{self.name} is serving already. One transport has one outbox.")
-        if not self._secured and not is_loopback(self._listen):
+        if not self._secured and self._is_exposed:
             _log.warning(
                 "WARNING: %s listens on %s without certificates. Whoever reaches that port can "
                 "pose as any node, and read and change what is learned. Make certificates: "
@@ -142,17 +158,22 @@ class GrpcTransport:
 
     async def _serve(self, answerer: Answerer) -> str:
         polls = self._polls = Polls(answerer)
+        answering = Answering(polls, self._carriers)
+        answerer.watch(lambda: self._loop.post(polls.wake))
+        self._dialling.start(answering)
+        if self._listen is None:
+            return identity.DIALS_IN
         for carrier in self._carriers:
             carrier.open(self._listen)
-        self._server = GrpcServer(polls, self._asker, self._carriers)
+        self._server = GrpcServer(answering, self._asker, self._links)
         port = await self._server.start(self._listen, self._server_credentials)
-        answerer.watch(lambda: self._loop.post(polls.wake))
         if self._listen.startswith("unix:"):
             return self._listen
         return f"{self._listen.rpartition(':')[0]}:{port}"
 
     async def _shut(self) -> None:
         await self._asking.close()
+        await self._dialling.close()
         if self._server is not None:
             await self._server.stop()
         for carrier in self._carriers:
@@ -170,6 +191,10 @@ class GrpcTransport:
             return who.name if who and peer and peer.role == who.role else None
         names = [value for key, value in context.invocation_metadata() if key == NAME_KEY]
         return names[0] if len(names) == 1 and names[0] in self._peers else None
+
+    def _may_dial(self, name: str) -> bool:
+        peer = self._peers.get(name)
+        return peer is not None and peer.dials_in
 
     async def _pull(
         self,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from garfield.core.errors import ConfigError, CoordinationUnreachable
+from garfield.core.errors import ConfigError, RunError
 
 BUSY_S = 5.0
 """How long a writer waits for another one."""
@@ -25,9 +25,13 @@ _LOOK_S = 0.005
 class SqliteFile:
     """One database. Used by several threads of a process, and by any number of processes."""
 
-    def __init__(self, path: Path, tables: str, keeps: str) -> None:
-        """`tables` are made if they are not there; `keeps` says what, where that is impossible."""
+    def __init__(self, path: Path, tables: str, keeps: str, *, unreachable: type[RunError]) -> None:
+        """`tables` are made if they are not there; `keeps` says what, where that is impossible.
+
+        `unreachable` is raised where it is worth a retry: somebody else is writing, say.
+        """
         self.path = path
+        self._unreachable = unreachable
         self._lock = threading.Lock()
         try:
             # no isolation level: transactions begin where we say, not where Python thinks
@@ -37,10 +41,12 @@ class SqliteFile:
             self._let_readers_go_on()
             self._database.executescript(tables)
         except sqlite3.Error as problem:
+            if _is_busy(problem):
+                raise unreachable(f"{path} cannot be used: {problem}.") from None
             raise ConfigError(f"{path} cannot keep {keeps}: {problem}.") from None
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Read as of one moment; CoordinationUnreachable if that is impossible now."""
+        """Read as of one moment; `unreachable` is raised if that is impossible now."""
         return self._transaction("BEGIN")
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
@@ -63,9 +69,7 @@ class SqliteFile:
                 self._database.execute("PRAGMA journal_mode=WAL")
                 return
             except sqlite3.OperationalError as problem:
-                # Python before 3.11 does not tell the code
-                code = getattr(problem, "sqlite_errorcode", _BUSY)
-                if code & 0xFF != _BUSY or time.monotonic() > deadline:
+                if not _is_busy(problem) or time.monotonic() > deadline:
                     raise
                 time.sleep(_LOOK_S)
 
@@ -81,4 +85,10 @@ class SqliteFile:
                     if self._database.in_transaction:
                         self._database.execute("ROLLBACK")
             except sqlite3.Error as problem:
-                raise CoordinationUnreachable(f"{self.path} cannot be used: {problem}.") from None
+                raise self._unreachable(f"{self.path} cannot be used: {problem}.") from None
+
+
+def _is_busy(problem: sqlite3.Error) -> bool:
+    """Whether others keep the file locked; Python before 3.11 tells that by a text alone."""
+    code = getattr(problem, "sqlite_errorcode", None)
+    return "locked" in str(problem) if code is None else code & 0xFF == _BUSY
