@@ -129,7 +129,11 @@ every_check = pytest.mark.parametrize("check", ADAPTER_CHECKS, ids=lambda check:
 
 @every_check
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("framework", [in_torch, in_keras], ids=["torch", "tensorflow"])
+@pytest.mark.parametrize(
+    "framework",
+    [in_torch, pytest.param(in_keras, marks=pytest.mark.slow)],
+    ids=["torch", "tensorflow"],
+)
 def test_every_adapter_keeps_the_promise(framework, optimizer, check):
     keep(check, Trial(framework(optimizer), batch()), framework.__name__)
 

@@ -187,10 +187,13 @@ NETWORKS = {
 }
 
 
-QUICK = {"grpc-memory", "udp"}  # they stand for the other real networks in a quick run
+QUICK = {"grpc-memory"}  # it stands for the other real networks in a quick run
 HEAVY = {
     "grpc-tls",
+    "grpc-tls-memory",
     "grpc-unix",
+    "grpc-faultless",
+    "udp-tls-unix",
     "udp-memory",
     "links",
 }  # what they have, others of `make test` have too

@@ -51,6 +51,7 @@ def apart(found, expected):
     return np.linalg.norm(found - expected) / np.linalg.norm(expected)
 
 
+@pytest.mark.slow
 @every_code
 @pytest.mark.parametrize("attack", sorted({*ATTACKS, *BEHAVIOURS}))
 def test_under_any_attack_the_trained_model_is_that_without(without_liars, code, attack):

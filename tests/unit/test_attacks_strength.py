@@ -6,6 +6,7 @@ import pytest
 import garfield
 from garfield.attacks import parse
 from garfield.attacks.strength import peak
+from tests.marks import heavy_but
 
 OPTIMAL = ("optimal-little-is-enough", "optimal-fall-of-empires")
 every_optimal = pytest.mark.parametrize("name", OPTIMAL)
@@ -40,7 +41,8 @@ def lines(honest):
 
 @every_optimal
 @pytest.mark.parametrize("rule", ["median", "multi-krum", "krum", "trimmed-mean", "mda", "bulyan"])
-@pytest.mark.parametrize(("n", "f"), [(11, 2), (23, 5)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "f"), heavy_but([(11, 2), (23, 5)], (11, 2)))
 def test_it_does_as_much_damage_as_any_strength_on_a_fine_grid(name, rule, n, f):
     honest, defence = rows_of(n - f, seed=n), against(rule, f)
     line = lines(honest)[name]

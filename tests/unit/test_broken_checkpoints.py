@@ -9,6 +9,7 @@ from garfield.core.errors import ConfigError
 from garfield.launch.node_checkpoints import NodeCheckpoints
 from garfield.runs.checkpoints import Checkpoint, Checkpoints, read_checkpoint
 from tests.command import invoke
+from tests.marks import heavy_but
 
 torch = pytest.importorskip("torch")
 
@@ -46,13 +47,14 @@ HARMS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("harm", "ending"),
-    [
-        (harm, ending) for harm in HARMS for ending in ("npz", "pt")
-        if (harm, ending) != ("of another step", "pt")  # plain SGD's state is always the same
-    ],
-)  # fmt: skip
+HARMED = [
+    (harm, ending) for harm in HARMS for ending in ("npz", "pt")
+    if (harm, ending) != ("of another step", "pt")  # plain SGD's state is always the same
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("harm", "ending"), heavy_but(HARMED, *HARMED[::4]))
 def test_a_broken_checkpoint_is_named_and_the_one_before_is_taken(a_run, tmp_path, harm, ending):
     run = shutil.copytree(a_run, tmp_path / "x")
     path = run / f"checkpoints/server-0-00000004.{ending}"

@@ -25,6 +25,7 @@ def _error(told, rule, attack):
     return next(c["error"] for c in told["cells"] if (c["rule"], c["attack"]) == (rule, attack))
 
 
+@pytest.mark.slow
 def test_averaging_lands_far_away_where_the_median_stays_near(told):
     assert _error(told, "average", "reverse") > 10
     assert _error(told, "median", "reverse") < 1
@@ -51,6 +52,7 @@ def test_numbers_and_words_come_along(told):
     assert "in 2 of 3 attacks" in told["findings"][0]
 
 
+@pytest.mark.slow
 def test_the_table_and_the_picture(tmp_path):
     path = tmp_path / "errors.png"
     result = invoke([*_TINY, *_RULES, *_ATTACKS, "--picture", str(path)])

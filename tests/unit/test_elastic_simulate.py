@@ -38,6 +38,7 @@ def test_policies_are_compared_and_every_decision_can_be_taken_again(tmp_path):
     assert other.exit_code == 0
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers_and_a_config_runs_again(tmp_path):
     words = ("--policy", "era", "--json")
     first = command(tmp_path / "a", *words)

@@ -15,6 +15,7 @@ from garfield.gars.robustness import least_kappa, proven_kappa, subsets, worst_k
 from garfield.gars.robustness.mutations import changed
 from garfield.gars.robustness.starts import FAMILIES, _spelt, attacked, varied
 from tests.command import invoke
+from tests.marks import heavy_but
 
 BUDGET = 300
 PROVEN = [
@@ -37,9 +38,10 @@ def test_the_median_is_as_bad_as_cantelli_allows(n, f, exact):
     assert found.found == pytest.approx(exact, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROVEN)
-@pytest.mark.parametrize("f", [1, 2])
-@pytest.mark.parametrize("more", [0, 4])
+@pytest.mark.parametrize("f", heavy_but([1, 2], 2))
+@pytest.mark.parametrize("more", heavy_but([0, 4], 0))
 def test_no_search_exceeds_what_is_proven_nor_stays_below_the_least(name, f, more):
     n = parse(name).needs(f) + more
     found = worst_kappa(name, n=n, f=f, budget=BUDGET)

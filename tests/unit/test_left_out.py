@@ -11,8 +11,10 @@ from garfield.launch.unheard import UnheardWorkers
 from garfield.report.run_history import Roster, read_history
 from garfield.report.summary import left_out, suspected
 from tests.command import invoke
+from tests.marks import heavy_but
 
 RUN = ("train", "--data", "digits", "--model", "digits_mlp", "--simulate", "--steps", 3, "--json")
+SELECTING = ["multi-krum", "krum", "aksel", "nnm+multi-krum"]
 WORKERS = tuple(f"worker-{i}" for i in range(5))
 
 
@@ -22,7 +24,8 @@ def trained(tmp_path, *words):
     return json.loads(done.stdout), done.stderr
 
 
-@pytest.mark.parametrize("rule", ["multi-krum", "krum", "aksel", "nnm+multi-krum"])
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", heavy_but(SELECTING, "multi-krum"))
 def test_a_run_that_is_told_f_0_averages_and_says_so_once(tmp_path, rule):
     summary, said = trained(tmp_path, "--gar", rule)
     assert summary["gar"] == "average"
@@ -30,6 +33,7 @@ def test_a_run_that_is_told_f_0_averages_and_says_so_once(tmp_path, rule):
     assert said.count(f"so gradients are averaged. {rule} would leave some out") == 1
 
 
+@pytest.mark.slow
 def test_it_then_learns_just_what_averaging_learns(tmp_path):
     calm, _ = trained(tmp_path / "a", "--gar", "multi-krum", "--partition", "dirichlet(alpha=0.1)")
     plain, said = trained(tmp_path / "b", "--gar", "average", "--partition", "dirichlet(alpha=0.1)")
@@ -37,6 +41,7 @@ def test_it_then_learns_just_what_averaging_learns(tmp_path):
     assert "averaged" not in said
 
 
+@pytest.mark.slow
 def test_so_does_the_default_rule(tmp_path):
     """It hears all, and would clip some."""
     calm, said = trained(tmp_path / "a", "--partition", "dirichlet(alpha=0.1)")
@@ -99,6 +104,7 @@ def test_who_is_set_aside_for_cause_is_suspected_each_time():
     assert suspected(broken) == {"worker-2": 1}
 
 
+@pytest.mark.slow
 def test_the_summary_tells_both_numbers(tmp_path):
     words = ("--workers", 7, "--byzantine-workers", 2, "--worker-attack", "reverse",
              "--gar", "multi-krum", "--steps", 40)  # fmt: skip
@@ -125,6 +131,7 @@ def test_a_worker_that_has_no_part_for_long_is_told_once_with_the_remedy():
     assert unheard.after_step(None, WORKERS) == []
 
 
+@pytest.mark.slow
 def test_a_run_warns_of_a_worker_whose_data_nobody_learns_from(tmp_path):
     words = ("--workers", 5, "--f-workers", 1, "--gar", "krum", "--steps", 120)
     _, said = trained(tmp_path, *words, "--partition", "dirichlet(alpha=0.1)", "--batch", 8)

@@ -210,6 +210,7 @@ def test_help_names_every_benchmark():
         assert f"\n  {name} " in done.stdout
 
 
+@pytest.mark.slow
 def test_a_benchmark_runs_and_its_numbers_are_kept(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(benchmarks, "_write", lambda name, numbers: tmp_path / f"{name}.json")
     assert benchmarks.main(["split_scheduler", "--quick"]) == 0

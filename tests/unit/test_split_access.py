@@ -176,7 +176,7 @@ def keystone(status: int, headers: dict[str, str], body: Any) -> Iterator[tuple[
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/v3", asked

@@ -82,7 +82,7 @@ def server(*answers):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        thread = threading.Thread(target=http.serve_forever)
+        thread = threading.Thread(target=http.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield f"http://127.0.0.1:{http.server_port}", seen

@@ -121,6 +121,7 @@ def test_sizes_are_those_that_the_planner_is_tested_with():
     assert [size.bytes for size in load("resnet18").sizes()] == resnet18
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "cut_behind", "ratio"),
     [

@@ -49,6 +49,7 @@ def test_jpeg_is_streamed_and_the_advice_says_so():
     assert found.advice.startswith("Do not use this here")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_the_picture_is_drawn(alexnet, tmp_path, ending):
     pytest.importorskip("matplotlib")

@@ -114,6 +114,7 @@ def planned(capsys, *words):
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_plan_shows_every_split_and_marks_the_chosen(capsys, tmp_path):
     picture = tmp_path / "plan.png"
     words = ("--model", "alexnet", "--bandwidth", "1Gbps", "--batch", "2000")

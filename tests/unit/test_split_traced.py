@@ -396,6 +396,7 @@ def test_any_json_is_a_graph_or_refused(value):
         from_json(json.dumps(value))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(nodes, max_size=4), st.integers(0, 4))
 def test_any_nodes_are_a_graph_that_runs_or_are_refused(found, output):

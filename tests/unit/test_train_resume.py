@@ -15,6 +15,7 @@ from garfield.launch.training import resumption
 from garfield.runs.checkpoints import Checkpoint, Checkpoints, read_checkpoint
 from garfield.runs.run_directory import RunDirectory
 from tests.command import invoke
+from tests.marks import heavy_but
 
 TINY = Settings.of(
     gar="multi-krum",  # the default rule remembers its last aggregate, and begins anew
@@ -57,8 +58,9 @@ def interrupted_at(step):
     return sink
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("app_name", APPS)
-@pytest.mark.parametrize("every", [0, 2])
+@pytest.mark.parametrize("every", heavy_but([0, 2], 2))
 def test_every_application_ends_at_the_same_model(tmp_path, app_name, every):
     settings = TINY.updated(app=app_name, checkpoint_every=every, **APPS[app_name])
     whole = models(simulate(settings, ignore))

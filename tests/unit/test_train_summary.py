@@ -204,6 +204,7 @@ def test_metrics_are_valid_json_whatever_the_loss(tmp_path):
     assert len(directory.events()) == 1
 
 
+@pytest.mark.slow
 def test_the_pictures_are_drawn_for_long_runs_too(tmp_path):
     events = [step(n, n / 10, accuracy=n / 1000) for n in range(1, 700)]
     drawn = plots.draw_all(read_history(events, ROSTER), "a run", tmp_path)
