@@ -239,6 +239,21 @@ def test_a_round_is_the_weighted_mean_of_what_its_devices_learned():
             torch.testing.assert_close(tensor, expected, msg=name)
 
 
+def test_devices_may_declare_anew_when_their_data_change():
+    found = federation(fraction=0.25)
+    found.round()
+    server = found.server
+    seen, asked = server.history.seen.copy(), server.history.asked.copy()
+    latest = int(np.flatnonzero(asked == 0)[-1])
+    counts = server.table.counts.copy()
+    counts[latest] = [500, 500, 500, 500]
+    server.learn_metadata(replace(server.table, counts=counts))
+    np.testing.assert_array_equal(server.history.seen, seen)
+    assert server.plan().devices[0] == latest  # never asked, and the largest now
+    with pytest.raises(InputError, match="11 devices declare 4 classes"):
+        server.learn_metadata(replace(server.table, counts=counts[1:]))
+
+
 def test_every_device_of_every_round_draws_from_a_seed_of_its_own():
     seeds = {device_seed(s, r, d) for s in range(3) for r in range(20) for d in range(20)}
     assert len(seeds) == 1200

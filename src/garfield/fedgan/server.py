@@ -90,7 +90,16 @@ class FederatedServer:
         self.learn_metadata(table)
 
     def learn_metadata(self, table: MetadataTable) -> None:
-        """Take over what devices declare; again when their data change."""
+        """Take over what devices declare; again when their data change.
+
+        Who was asked and what was seen so far stays: it was true then.
+        """
+        known = (len(self.history.asked), len(self.history.seen))
+        if table.counts.shape != known:
+            raise InputError(
+                f"{table.counts.shape[0]} devices declare {table.counts.shape[1]} classes, and the "
+                f"training is one of {known[0]} devices and {known[1]} classes."
+            )
         self.table = table
         self._divergence = kl_divergence(table.counts)
         self._samples = table.counts.sum(axis=1).astype(np.float64)

@@ -156,7 +156,7 @@ class FedganSettings:
 class DemoSettings:
     """How long `garfield fedgan demo` is."""
 
-    rounds: Annotated[int, Within(1)] = 20
+    rounds: Annotated[int, Within(1)] = 16
     """Rounds of each training."""
     local_steps: Annotated[int, Within(1)] = 20
     """Iterations of a device in a round."""
