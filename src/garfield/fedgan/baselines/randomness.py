@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -12,17 +11,15 @@ from torch import Tensor
 
 from garfield.core.errors import InputError
 from garfield.data import Batches
+from garfield.fedgan.device import drawing_from
 
 
-@contextmanager
-def drawn_from(*numbers: int) -> Iterator[None]:
+def drawn_from(*numbers: int) -> AbstractContextManager[None]:
     """What torch draws inside depends on these numbers alone; its own state stays as it is.
 
     Dropout draws from that state and from no other.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(mixed(*numbers))
-        yield
+    return drawing_from(mixed(*numbers))
 
 
 def mixed(*numbers: int) -> int:
