@@ -157,7 +157,7 @@ def _told(
         last = each["evaluations"][-1]
         table.add_row(
             each["training"], str(each["seed"]), str(last["iteration"]), f"{last['fid']:.1f}",
-            f"{last['modes']} of {last['classes']}", f"{last['kl']:.3f}",
+            f"{last['modes']} of {last['classes']}", f"{last['class_kl']:.3f}",
         )  # fmt: skip
     console.print(table)
     ends = {
@@ -165,7 +165,7 @@ def _told(
         for name in ("centralized", "md-gan")
     }
     ratio = ends["md-gan"] / ends["centralized"]
-    label = found[0]["evaluations"][-1]["label"]
+    label = found[0]["evaluations"][-1]["fid_label"]
     console.print(
         f"{label}: noise {scale['noise']:.0f}, nearest single class {scale['one_class']:.0f}. "
         f"MD-GAN with {options.devices} devices ends at {ratio:.2f} times centralized: target "

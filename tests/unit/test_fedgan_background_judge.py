@@ -82,9 +82,9 @@ def test_what_a_training_is_told_are_plain_numbers(judge):
     assert (
         during["fid"] == judge.score(drawn_images(gan, generator, 100, 3), few_are_enough=True).fid
     )
-    assert during["label"].startswith("FID (small CNN; only 100 generated images")
-    assert "accuracy_trained_on" not in during
+    assert during["fid_label"].startswith("FID (small CNN; only 100 generated images")
+    assert "accuracy_trained_on_generated" not in during
     after = evaluation(gan, generator, last=True)
-    assert 0 <= after["accuracy_trained_on"] <= 1
+    assert 0 <= after["accuracy_trained_on_generated"] <= 1
     assert after["labels_by"] == "a frozen classifier"
     assert json.loads(json.dumps(after))["modes"] == during["modes"]

@@ -8,7 +8,6 @@ as long as judging them over the small CNN.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from torch import nn
@@ -42,7 +41,18 @@ class GeneratorEvaluation:
 
 
 def as_metrics(found: Judgement) -> dict[str, Any]:
-    """A judgement as plain numbers and texts, by the names of its fields; None is left out."""
-    by = None if found.labels_by is None else found.labels_by.value
-    values = {**asdict(found), "shares": list(found.shares), "labels_by": by}
-    return {name: value for name, value in values.items() if value is not None}
+    """A judgement as plain numbers and texts, under the names that events have."""
+    metrics: dict[str, Any] = {
+        "fid": found.fid,
+        "fid_label": found.label,
+        "images": found.n,
+        "real_images": found.real_n,
+        "modes": found.modes,
+        "classes": found.classes,
+        "class_kl": found.kl,
+        "class_shares": list(found.shares),
+    }
+    if found.accuracy_trained_on is not None and found.labels_by is not None:
+        metrics["accuracy_trained_on_generated"] = found.accuracy_trained_on
+        metrics["labels_by"] = found.labels_by.value
+    return metrics
