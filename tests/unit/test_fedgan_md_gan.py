@@ -22,6 +22,7 @@ from garfield.fedgan.baselines.randomness import LocalImages, drawn_from, mixed
 from garfield.fedgan.gan import Gan
 from garfield.fedgan.networks import gan_for
 from tests.fedgan_small import BATCH, IMAGE, flat, images, lsgan, shares
+from tests.marks import heavy_but
 
 
 def lsgan_by_sgd(classes=None):
@@ -72,18 +73,20 @@ class ByHand:
         self.t += 1
 
 
-@pytest.mark.parametrize(
-    ("kind", "devices", "k", "steps", "classes"),
-    [
-        ("lsgan", 1, 1, 1, None),
-        ("lsgan", 5, 1, 1, None),
-        ("lsgan", 8, 2, 1, None),
-        ("lsgan", 8, 2, 2, None),
-        ("lsgan", 8, 2, 1, 3),
-        ("lsgan", 7, 3, 1, None),
-        ("dense", 8, 2, 1, 3),
-    ],
-)
+CASES = [
+    ("lsgan", 1, 1, 1, None),
+    ("lsgan", 5, 1, 1, None),
+    ("lsgan", 8, 2, 1, None),
+    ("lsgan", 8, 2, 2, None),
+    ("lsgan", 8, 2, 1, 3),
+    ("lsgan", 7, 3, 1, None),
+    ("dense", 8, 2, 1, 3),
+]
+FEW = ("lsgan", 5, 1, 1, None), ("dense", 8, 2, 1, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "devices", "k", "steps", "classes"), heavy_but(CASES, *FEW))
 def test_iterations_equal_those_of_one_process_written_by_hand(kind, devices, k, steps, classes):
     """Dropout and batch norm included: what leaves a device is exactly a gradient of pixels."""
     gan = lsgan_by_sgd(classes) if kind == "lsgan" else dense_gan(classes)
@@ -214,6 +217,7 @@ def test_a_device_that_is_late_does_not_count():
     torch.testing.assert_close(flat(server.generator), flat(by_hand.generator), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["md-gan", "centralized"])
 def test_a_training_that_is_resumed_ends_at_the_same_bits(kind, tmp_path):
     def made():

@@ -8,6 +8,7 @@ from garfield.fedgan.baselines import MdGanTraining
 from garfield.fedgan.baselines.md_gan_nodes import MdGanDeviceNode, MdGanServerNode
 from garfield.transport.simulated import Simulation
 from tests.fedgan_small import BATCH, flat, lsgan, shares
+from tests.marks import heavy_but
 
 ITERATIONS = 5
 
@@ -31,7 +32,11 @@ def joined(training, simulation, *, silent=(), compute=None):
     return server, nodes
 
 
-@pytest.mark.parametrize(("devices", "classes"), [(1, None), (3, None), (8, 3)])
+DEVICES = [(1, None), (3, None), (8, 3)]  # how many, and classes of a conditional GAN
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("devices", "classes"), heavy_but(DEVICES, (3, None)))
 def test_the_same_bits_and_the_same_bytes_come_out_over_a_transport(devices, classes):
     def made():
         return MdGanTraining(
