@@ -27,3 +27,9 @@ def test_one_name_is_not_two_kinds():
 def test_only_float32_may_be_lost_in_parts():
     with pytest.raises(ConfigError, match="only float32 travels in datagrams"):
         VectorKind("wide", dtype=np.dtype(np.float64), lossy=True)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.complex128, object])
+def test_numbers_are_floats_or_words(dtype):
+    with pytest.raises(ConfigError, match="float or uint of 4 or 8 bytes"):
+        VectorKind("odd", dtype=np.dtype(dtype))

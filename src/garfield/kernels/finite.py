@@ -18,6 +18,8 @@ _KERNELS: dict[int, Callable[..., Any]] = {  # by the bytes of a number
 
 def all_finite(row: Floats) -> bool:
     """Whether every number is finite: on this thread, so for a megabyte or so at a time."""
+    if row.dtype.kind != "f":
+        return True  # whole numbers are
     pointers = np.array([row.ctypes.data], dtype=np.intp)
     bad = np.zeros(1, dtype=np.uint8)
     _KERNELS[row.itemsize](pointers.ctypes.data, 1, 0, len(row), bad.ctypes.data)

@@ -33,6 +33,7 @@ Payload: TypeAlias = npt.NDArray[np.floating[Any]]
 
 
 _FLOAT32: np.dtype[np.floating[Any]] = np.dtype(np.float32)
+_NUMBERS = tuple(np.dtype(name) for name in ("float32", "float64", "uint32", "uint64"))
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 
@@ -41,7 +42,8 @@ class VectorKind:
     """What holds for all vectors of a kind, at whoever sends and whoever asks."""
 
     name: str
-    dtype: np.dtype[np.floating[Any]] = _FLOAT32
+    dtype: np.dtype[Any] = _FLOAT32
+    """Of 4 or 8 bytes: floats, or whole numbers without a sign (of hidden vectors, say)."""
     kept_steps: int = 2
     """How many steps an outbox keeps: the present one, and what a slower peer may want."""
     lossy: bool = False
@@ -53,6 +55,8 @@ class VectorKind:
                 f"A kind of vector is named by a short lower-case word like gradient, got "
                 f"{self.name!r}."
             )
+        if self.dtype not in _NUMBERS:
+            raise ConfigError(f"{self.name}: numbers are float or uint of 4 or 8 bytes.")
         if self.lossy and self.dtype != _FLOAT32:
             raise ConfigError(f"{self.name}: only float32 travels in datagrams, not {self.dtype}.")
 
@@ -116,7 +120,7 @@ class Key:
         return self.round if self.is_newest else self.step
 
     @property
-    def dtype(self) -> np.dtype[np.floating[Any]]:
+    def dtype(self) -> np.dtype[Any]:
         """The numbers that travel under it: asker and answerer know it from the kind."""
         return kind_named(self.kind).dtype
 

@@ -24,7 +24,17 @@ from garfield.testing.network import (
     vector,
 )
 from garfield.testing.promises import expect
-from garfield.transport.contract import NEWEST, Key, Ready, Replies, Transport, all_of, first
+from garfield.transport.contract import (
+    NEWEST,
+    Key,
+    Ready,
+    Replies,
+    Transport,
+    VectorKind,
+    all_of,
+    declare_kind,
+    first,
+)
 
 
 def what_was_published_is_pulled(cluster: Cluster) -> None:
@@ -164,6 +174,18 @@ def _expect_sent(senders: Sequence[Transport], whole: int) -> None:
     expect(eventually(lambda: sent() >= whole), f"{sent()} bytes sent of {whole}.")
 
 
+def whole_numbers_arrive_as_they_are(cluster: Cluster) -> None:
+    """Whole numbers arrive as they are, also those whose bytes would be no finite float."""
+    for name, dtype in (("words32", np.uint32), ("words64", np.uint64)):
+        kind = declare_kind(VectorKind(name, dtype=np.dtype(dtype)))
+        key, most = Key(kind.name, 7), np.iinfo(dtype).max
+        words = np.array([0, 1, most, most - 1, most // 2, 0x7FC00000], dtype)
+        (asker, *_), _ = cluster.start_all([None, Ready(words)], key=key)
+        replies = cluster.pull(asker, ["worker-1"], first(1), key=key, length=len(words))
+        expect_row(replies.rows[0], words)
+        cluster.close()
+
+
 def rows_of_another_kind_stay(cluster: Cluster) -> None:
     """Rows stay as they are when vectors of another kind are pulled."""
     (asker, *_), boxes = cluster.start_all([None, ready(1)])
@@ -266,7 +288,8 @@ CHECKS = (
     the_first_are_enough, no_more_than_enough_come, those_named_are_waited_for,
     nothing_is_asked_for_when_nothing_is_needed, a_node_may_ask_itself,
     the_outbox_is_told_who_asks, keys_are_kept_apart, vectors_short_and_long_arrive_whole,
-    rows_of_another_kind_stay, rows_are_read_only, a_shared_copy_is_a_copy,
+    whole_numbers_arrive_as_they_are, rows_of_another_kind_stay, rows_are_read_only,
+    a_shared_copy_is_a_copy,
     numbers_are_of_the_kind_s_dtype, the_newest_comes_with_its_step,
     different_kinds_may_be_pulled_at_once, many_rounds_go_by_without_a_mistake,
 )  # fmt: skip
