@@ -81,7 +81,7 @@ def test_a_run_leaves_config_metrics_images_checkpoints_and_weights(whole):
         pytest.param("round", 0, {}, marks=pytest.mark.heavy),
         ("round", 2, {}),
         pytest.param("evaluated", 2, {}, marks=pytest.mark.heavy),
-        ("round", 2, {"optimizer_state": "average"}),
+        pytest.param("round", 2, {"optimizer_state": "average"}, marks=pytest.mark.heavy),
         ("round", 2, {"gar": "centered-clipping", "fraction": 0.5, "f": 1}),
         (
             "round",
