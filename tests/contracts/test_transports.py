@@ -93,7 +93,7 @@ class LinkNetwork(GrpcNetwork):
 
 
 def _is_linked(node, name):
-    return node._loop._closed or node._links._open.get(name)
+    return node._loop._closed or node._links.count(name)
 
 
 class SimulatedNetwork(Network):

@@ -47,7 +47,7 @@ class FixedPoint:
     @property
     def scale(self) -> float:
         """Steps in one."""
-        return ((2 ** (self.bits - 1) - 1) // self.most) / self.clip
+        return self._steps / self.clip
 
     @property
     def error(self) -> float:
@@ -69,10 +69,15 @@ class FixedPoint:
 
     @property
     def _largest(self) -> float:
-        """The largest step: not above the range, as the nearest float64 may be."""
-        exact = (2 ** (self.bits - 1) - 1) // self.most
-        nearest = float(exact)
-        return nearest if int(nearest) <= exact else float(np.nextafter(nearest, 0.0))
+        """As many as a float64 can say: the nearest one may be beyond the range."""
+        nearest = float(self._steps)
+        return nearest if int(nearest) <= self._steps else float(np.nextafter(nearest, 0.0))
+
+    @property
+    def _steps(self) -> int:
+        """How many steps the largest number may have."""
+        half: int = 2 ** (self.bits - 1)
+        return (half - 1) // self.most
 
     def decode(self, total: Words) -> npt.NDArray[np.float64]:
         """The sum of vectors from the sum of their words."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations, islice
 
 import numpy as np
+import numpy.typing as npt
 
 from garfield.core.errors import InputError, RunError
 from garfield.fedgan.secure_aggregation import masks, shamir
@@ -98,9 +99,7 @@ class AggregationServer:
             self._take_out(total, name, self._masking_key(name, pieces))
         return total
 
-    def mean(
-        self, total: Words, weight: float | None = None
-    ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def mean(self, total: Words, weight: float | None = None) -> npt.NDArray[np.float64]:
         """The mean of the vectors from their sum; with weights in them, their sum is `weight`."""
         return self._numbers.decode(total) / (len(self._arrived) if weight is None else weight)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -176,7 +177,8 @@ def _expect_sent(senders: Sequence[Transport], whole: int) -> None:
 
 def whole_numbers_arrive_as_they_are(cluster: Cluster) -> None:
     """Whole numbers arrive as they are, also those whose bytes would be no finite float."""
-    for name, dtype in (("words32", np.uint32), ("words64", np.uint64)):
+    words_of: dict[str, Any] = {"words32": np.uint32, "words64": np.uint64}
+    for name, dtype in words_of.items():
         kind = declare_kind(VectorKind(name, dtype=np.dtype(dtype)))
         key, most = Key(kind.name, 7), np.iinfo(dtype).max
         words = np.array([0, 1, most, most - 1, most // 2, 0x7FC00000], dtype)

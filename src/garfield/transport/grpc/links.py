@@ -12,9 +12,10 @@ streams to the server, each of which stands idle until the server has a question
 A stream serves one question and is replaced by a new one. One that ends before all was said is a
 peer that was lost, not one that lied: gRPC does not tell a server the one from the other. Who has
 opened it is known from its certificate, as with every call, and whoever opens one answers in that
-name alone. A peer holds at most `MOST` of them: of more, its oldest idle ones are ended, which may
-be left from before it was restarted. What comes in unasked stays in gRPC's window until somebody
-asks, and is then held to what was asked for.
+name alone. If two connections are open in one name, the later one speaks: the other may be left
+from before a restart, and gets a link again when the later has none. A peer holds at most `MOST`
+links: of more, its oldest idle ones are ended. What comes in unasked stays in gRPC's window until
+somebody asks, and is then held to what was asked for.
 
 This file is the server's side, `dialling.py` the device's. All runs on the transport's loop.
 """
@@ -31,6 +32,8 @@ from garfield.transport.grpc.options import MAX_CALL_S, aio
 
 MOST = 8
 """Links of one peer: as many kinds as one asker may wait for at once (`server.KINDS`)."""
+_REMEMBERED = 8
+"""Connections of one peer that are known to be older than its newest."""
 _IDLE_S = MAX_CALL_S / 2  # a stream has a deadline: it is renewed before a transfer could meet it
 
 END = b""
@@ -120,44 +123,78 @@ def _noticed(work: asyncio.Future[Any]) -> None:
         work.exception()
 
 
+class _Held:
+    """The links of one peer, which are of one connection: the one that it opened last."""
+
+    def __init__(self) -> None:
+        self.idle: list[Link] = []
+        self.open = 0
+        self.connection: str | None = None
+        self.older: list[str] = []
+        """Connections that had links before, and get none while a later one has."""
+
+    def admits(self, connection: str) -> bool:
+        """Whether one more link over that connection may be held."""
+        if connection in self.older:
+            return False
+        if self.connection != connection:
+            if self.connection is not None:
+                self.older = [*self.older[1 - _REMEMBERED :], self.connection]
+            self.connection = connection
+            while self.idle:
+                self.idle.pop().cancel()
+        return self.open < MOST or bool(self.idle)
+
+    def opened(self, link: Link) -> None:
+        if self.open >= MOST:
+            self.idle.pop(0).cancel()
+        self.idle.append(link)
+        self.open += 1
+
+    def ended(self, link: Link) -> None:
+        self.open -= 1
+        if link in self.idle:
+            self.idle.remove(link)
+        if not self.open:  # nobody is there any more: any connection is as good as another
+            self.connection, self.older = None, []
+
+
 class Links:
     """The links that peers have opened to this node."""
 
     def __init__(self, may_dial: Callable[[str], bool]) -> None:
         """`may_dial` says of a peer whether it is one that we wait to be called by."""
         self._may_dial = may_dial
-        self._idle: dict[str, list[Link]] = {}
-        self._open: dict[str, int] = {}
+        self._held: dict[str, _Held] = {}  # of known peers only
         self._came = asyncio.Event()
+
+    def count(self, peer: str) -> int:
+        """How many a peer has now."""
+        return self._held[peer].open if peer in self._held else 0
 
     async def hold(self, peer: str, context: Any) -> bool:
         """Keep a stream until it has served; False if that peer shall have none, or no more."""
-        idle = self._idle.setdefault(peer, []) if self._may_dial(peer) else None
-        if idle is None:
+        if not self._may_dial(peer):
             return False
-        if self._open.get(peer, 0) >= MOST:
-            if not idle:
-                return False
-            idle.pop(0).cancel()
+        held = self._held.setdefault(peer, _Held())
+        if not held.admits(str(context.peer())):
+            return False
         link = Link(context)
-        idle.append(link)
-        self._open[peer] = self._open.get(peer, 0) + 1
+        held.opened(link)
         self._came.set()
         self._came = asyncio.Event()
-        ends = asyncio.get_running_loop().call_later(_IDLE_S, self._end_if_idle, peer, link)
+        ends = asyncio.get_running_loop().call_later(_IDLE_S, _end_if_idle, held, link)
         try:
             await link.held()
         finally:
             ends.cancel()
-            self._open[peer] -= 1
-            if link in idle:
-                idle.remove(link)
+            held.ended(link)
         return True
 
     async def take(self, peer: str, timeout_s: float) -> Link | None:
         """A link of that peer, the newest first; None if there is none in that time."""
         deadline = asyncio.get_running_loop().time() + timeout_s
-        while not (idle := self._idle.get(peer)):
+        while not (peer in self._held and self._held[peer].idle):
             left_s = deadline - asyncio.get_running_loop().time()
             if left_s <= 0:
                 return None
@@ -166,8 +203,9 @@ class Links:
                 await asyncio.wait({coming}, timeout=left_s)
             finally:
                 coming.cancel()
-        return idle.pop()
+        return self._held[peer].idle.pop()
 
-    def _end_if_idle(self, peer: str, link: Link) -> None:
-        if link in self._idle[peer]:
-            link.cancel()
+
+def _end_if_idle(held: _Held, link: Link) -> None:
+    if link in held.idle:
+        link.cancel()
