@@ -21,7 +21,6 @@ from garfield.transport.grpc import wire
 from garfield.transport.grpc.options import METHOD, aio, grpc
 from garfield.transport.grpc.transport import GrpcTransport
 from garfield.transport.identity import PeerAddress
-from tests.marks import heavy_but
 
 HELD = 520  # more than the 512 that used to lock everybody out
 LENGTH = 5
@@ -172,16 +171,12 @@ def pull(node, timeout_s):
 ATTACKS = {  # and how long newcomers try: gRPC by itself ended the first after 10 s, others never
     "sockets that say nothing": ("plain", 8.0),
     "a worker's certificate, idle": ("certified", 30.0),
-    "a worker's certificate, asking": ("ask", 30.0),
+    "a worker's certificate, asking": pytest.param("ask", 30.0, marks=pytest.mark.heavy),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "timeout_s"),
-    heavy_but(ATTACKS.values(), ("plain", 8.0), ("certified", 30.0)),
-    ids=ATTACKS,
-)
+@pytest.mark.parametrize(("kind", "timeout_s"), ATTACKS.values(), ids=ATTACKS)
 def test_hundreds_of_held_connections_lock_no_newcomer_out(kind, timeout_s, tmp_path, start):
     server = start("server-0")
     certificate = [] if kind == "plain" else [tmp_path, "worker-5"]
