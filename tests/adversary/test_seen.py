@@ -39,7 +39,7 @@ def test_workers_that_say_nothing_stop_a_run_that_needs_them_and_are_named() -> 
         simulate(SEEN_FIRST, lambda event: None)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_with_enough_nodes_it_learns_whatever_the_silent_and_the_lying_do() -> None:
     settings = SEEN_FIRST.updated(workers=12, servers=4, steps=120)
     servers = simulate(settings, lambda event: None)

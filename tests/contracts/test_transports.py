@@ -196,6 +196,7 @@ HEAVY = {
     "udp-tls-unix",
     "udp-memory",
     "links",
+    "links-tls",
 }  # what they have, others of `make test` have too
 
 

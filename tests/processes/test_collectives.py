@@ -61,7 +61,7 @@ CRASHES = heavy_but(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(("kind", "why"), CRASHES)
 def test_one_that_fails_ends_the_run_and_is_named(kind, why):
     events = []

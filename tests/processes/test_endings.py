@@ -54,7 +54,7 @@ def summed_up(directory):
     return (directory / "summary.json").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "moment", heavy_but(["as it trains", "as it is summed up"], "as it is summed up")
 )
@@ -198,6 +198,7 @@ def test_a_full_disk_is_told_in_a_line_and_what_was_learnt_is_summed_up(
     assert "accuracy" in out  # the summary is shown, though it cannot be kept
 
 
+@pytest.mark.heavy
 def test_a_full_disk_fails_a_checkpoint_in_a_line(garfield, small_disk):
     """The model alone would fit, its metrics do; its checkpoint does not."""
     filler = small_disk / "filler"

@@ -12,11 +12,12 @@ from garfield.runs import attached
 from tests import fedgan_states
 from tests.fedgan_states import DATABASES, lines, new_run, somewhere, until
 from tests.forkservers import with_a_forkserver_of_its_own
+from tests.marks import heavy_but
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=DATABASES)
+@pytest.fixture(scope="module", params=heavy_but(DATABASES, "sqlite"))
 def place(request, tmp_path_factory):
     with_a_forkserver_of_its_own()
     attached.preload(["torch", "tests.fedgan_states"])

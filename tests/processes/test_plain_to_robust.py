@@ -57,6 +57,7 @@ def test_lines_are_counted_as_a_reader_would():
     assert changed_lines(["a", "b", "c"], ["c"]) == 2
 
 
+@pytest.mark.heavy
 @every_run
 def test_the_plain_script_learns(pair):
     assert accuracy(pair / "plain.py")[0] > LEARNED

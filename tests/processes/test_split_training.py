@@ -153,10 +153,8 @@ def test_the_batch_of_the_server_changes_nothing(root, url, cos_batch):
     np.testing.assert_allclose(found[0], expected[0], rtol=2e-5)
 
 
-SMALLER = [{"features": "float16"}, {"compression": "zlib"}]
-
-
-@pytest.mark.parametrize("more", heavy_but(SMALLER, SMALLER[0]))
+@pytest.mark.heavy
+@pytest.mark.parametrize("more", [{"features": "float16"}, {"compression": "zlib"}])
 def test_smaller_features_train_almost_alike(url, server, more):
     with talking(server) as servers:
         small = over_split(url, servers, SMALL, batch=15, epochs=1, split=12, **more)
@@ -174,6 +172,7 @@ def test_every_stored_format_gives_the_same_on_both_sides(root, server, kind):
     np.testing.assert_allclose(split[0], streamed[0], rtol=2e-5)
 
 
+@pytest.mark.heavy
 def test_ranks_together_have_the_gradient_of_one(url, server):
     with talking(server) as servers:
         one = over_split(url, servers, SMALL, batch=12, epochs=1, split=6)
@@ -208,6 +207,7 @@ class OwnNetwork(torch.nn.Module):
         return self.head(x.mean((2, 3)))
 
 
+@pytest.mark.heavy
 def test_a_module_of_ones_own_is_split_as_well(url, server):
     from garfield.split.models.traced import trace
 

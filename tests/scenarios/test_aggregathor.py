@@ -45,7 +45,7 @@ def test_averaging_does_not_if_what_is_lost_is_filled_with_random_values():
     assert accuracy(IMAGES.updated(gar="average")) < 0.2
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_averaging_does_if_what_is_lost_is_left_at_zero():
     """It is the filling that leads averaging astray, not the loss."""
     assert accuracy(IMAGES.updated(gar="average", fill="zeros")) > 0.45

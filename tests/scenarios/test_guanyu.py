@@ -24,7 +24,7 @@ def run(settings):
     return events
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("gradients", "models"),
     heavy_but(

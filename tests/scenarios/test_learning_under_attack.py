@@ -70,6 +70,7 @@ def test_liubei_learns_whatever_a_server_and_two_workers_do(lie):
     assert accuracy(attacked) > LEARNT
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("lie", MOST)
 def test_peers_learn_whatever_one_of_them_does(lie):
     attacked = SMALL.updated(

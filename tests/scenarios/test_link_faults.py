@@ -274,6 +274,7 @@ def test_more_cut_off_than_are_tolerated_end_the_run_with_their_names():
     assert run.servers["server-0"].step in (2, 3)
 
 
+@pytest.mark.heavy
 def test_the_same_faults_give_the_same_bits():
     def model():
         split = [*cut_off("server-2", range(3, 9)), *cut_off("worker-1", range(5, 20))]

@@ -37,6 +37,7 @@ def calm(**changes):
 # -- what it is for ---------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 def test_a_lying_server_s_models_are_refused_and_the_rest_are_reported(tmp_path):
     words = [
         "train", "--app", "liubei", "--model", "digits_mlp", "--data", "digits", "--workers", 9,

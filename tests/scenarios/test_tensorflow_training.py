@@ -77,6 +77,7 @@ def test_an_interrupted_run_ends_at_the_same_model(tmp_path):
     assert not list(tmp_path.glob("*.pt"))  # nothing of torch
 
 
+@pytest.mark.heavy
 def test_lies_ruin_the_average_and_not_the_rule():
     lied = TINY.updated(byzantine_workers=2, worker_attack="reverse", steps=40, batch=16)
     [robust] = simulate(lied.updated(app="ssmw", gar="multi-krum"), ignore).values()
@@ -119,6 +120,7 @@ def test_what_cannot_work_is_refused(changes, message):
         TINY.updated(**changes).check()
 
 
+@pytest.mark.heavy
 def test_the_command_trains_reports_and_goes_on(tmp_path):
     words = [
         "train", "--framework", "tensorflow", "--model", "digits_mlp", "--data", "digits",

@@ -53,7 +53,7 @@ def test_every_parameter_gets_a_gradient(name, image):
             assert parameter.grad.isfinite().all(), parameter_name
 
 
-def test_lsgan_is_the_one_of_the_thesis():
+def test_lsgan_has_the_layers_that_it_says():
     generator, discriminator = gan_for("lsgan", (1, 32, 32)).build(seed=0)
     dense = 100 * 128 * 64 + 128 * 64
     convolutions = 128 * 128 * 9 + 128 + 128 * 64 * 9 + 64 + 64 * 9 + 1

@@ -30,7 +30,7 @@ def run(tmp_path, script, *more, hide=True):
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_training_with_torch_does_not_notice(tmp_path):
     pytest.importorskip("torch")
     done = run(tmp_path, TRAIN)
