@@ -24,8 +24,8 @@ the least to the most of the ten classes):
 
 Judging 10,000 images takes 1.1 s of a core here, once the real ones are known; over EfficientNet
 100 of them took 0.95 s. A classifier trained on 10,000 real images, which takes 16 s, names 98.3 %
-of MNIST's test images and 86.9 % of Fashion-MNIST's (98.3 and 87.5 if the frozen classifier labels what it is
-trained on): what a perfect generator would reach.
+of MNIST's test images and 86.9 % of Fashion-MNIST's (98.3 and 87.5 if the frozen classifier labels
+what it is trained on): what a perfect generator would reach.
 """
 
 from garfield.fedgan.judging.background import BackgroundJudge, asked_labels, drawn_images
