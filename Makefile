@@ -20,7 +20,7 @@ help:
 	@echo "make demo-split   fine-tuning next to an object store and the plain way, at a limited bandwidth"
 	@echo "make demo-fedgan  a GAN on divided images: sampling and weights on and off, with pictures"
 	@echo "make demo-elastic three real jobs on four slots: as they start, and scaled while they train"
-	@echo "make test-quick   unit tests, contracts and papers: under two minutes"
+	@echo "make test-quick   unit tests, contracts and papers: about three minutes"
 	@echo "make test-heavy   what make test leaves out because it is long"
 	@echo "make kubernetes   build a control plane for tests, once, outside this directory"
 	@echo "make adversary    search for lies and timings that break a promise (SECONDS=600 SEED=7 APP=msmw)"
