@@ -12,10 +12,10 @@ from garfield.core.errors import ConfigError, InputError
 from garfield.core.files import as_json
 from garfield.elastic.control import (
     Decider,
+    JobHealth,
     JobRecord,
     Periods,
     Phase,
-    Seen,
     Timetable,
     Verdict,
     WorkerCapacity,
@@ -181,18 +181,18 @@ def test_the_smallest_batch_that_did_not_fit_is_kept_for_good():
 
 def test_a_job_whose_workers_all_live_is_left_alone():
     record = running()
-    assert examined(record, Seen(2), 50.0) == (Verdict.HEALTHY, record)
+    assert examined(record, JobHealth(2), 50.0) == (Verdict.HEALTHY, record)
 
 
 def test_a_half_failed_job_goes_on_with_the_living():
-    verdict, record = examined(running(4), Seen(3, endings=["w2: exit code -9"]), 50.0)
+    verdict, record = examined(running(4), JobHealth(3, endings=["w2: exit code -9"]), 50.0)
     assert (verdict, record.job.workers, record.job.rescalings) == (Verdict.SHRUNK, 3, 1)
     assert "w2: exit code -9" in record.why
 
 
 def test_below_its_minimum_a_job_is_reclaimed_and_comes_back_first():
     record = running(4, min_workers=2).at_step(30)
-    verdict, after = examined(record, Seen(1), 50.0)
+    verdict, after = examined(record, JobHealth(1), 50.0)
     assert (verdict, after.phase, after.fruitless_starts) == (Verdict.RECLAIMED, Phase.SUSPENDED, 0)
     assert after.job.suspended
 
@@ -200,7 +200,9 @@ def test_below_its_minimum_a_job_is_reclaimed_and_comes_back_first():
 def test_a_script_that_exits_at_once_is_given_up():
     record, verdicts = running(), []
     while record.is_active:
-        verdict, record = examined(record, Seen(0, endings=["w0: exit code 1"]), 50.0, retries=2)
+        verdict, record = examined(
+            record, JobHealth(0, endings=["w0: exit code 1"]), 50.0, retries=2
+        )
         verdicts.append(verdict)
         if record.is_active:
             record = record.given(Share(2, 64), 60.0)
@@ -211,35 +213,35 @@ def test_a_script_that_exits_at_once_is_given_up():
 def test_a_worker_killed_for_its_memory_halves_the_batch_and_is_no_failed_start():
     record = running(1)
     for expected in (32, 16, 8, 4, 2, 1):
-        verdict, record = examined(record, Seen(0, out_of_memory=True), 50.0, retries=0)
+        verdict, record = examined(record, JobHealth(0, out_of_memory=True), 50.0, retries=0)
         assert (verdict, record.job.batch) == (Verdict.RECLAIMED, expected)
         assert f"out of memory: batch {2 * expected} → {expected}" in record.why
         record = record.given(Share(1, record.job.batch), 60.0)
     assert record.job.oom_batch == 2
-    verdict, _ = examined(record, Seen(0, out_of_memory=True), 70.0, retries=0)
+    verdict, _ = examined(record, JobHealth(0, out_of_memory=True), 70.0, retries=0)
     assert verdict is Verdict.FAILED  # a single sample does not fit
 
 
 def test_a_half_failed_job_that_ran_out_of_memory_goes_on_with_half_the_batch():
-    verdict, record = examined(running(4), Seen(3, out_of_memory=True), 50.0)
+    verdict, record = examined(running(4), JobHealth(3, out_of_memory=True), 50.0)
     assert (verdict, record.job.workers, record.job.batch) == (Verdict.SHRUNK, 3, 32)
 
 
 def test_failing_at_the_same_step_is_no_progress_and_a_later_one_is():
     record = running().at_step(500)
     for reached in (500, 500):
-        verdict, record = examined(record, Seen(0), 50.0, retries=1)
+        verdict, record = examined(record, JobHealth(0), 50.0, retries=1)
         assert verdict is Verdict.RECLAIMED
         record = record.given(Share(2, 64), 60.0).at_step(reached)
     assert record.fruitless_starts == 1
-    farther, _ = examined(record.at_step(501), Seen(0), 70.0, retries=1)
-    same, _ = examined(record, Seen(0), 70.0, retries=1)
+    farther, _ = examined(record.at_step(501), JobHealth(0), 70.0, retries=1)
+    same, _ = examined(record, JobHealth(0), 70.0, retries=1)
     assert (farther, same) == (Verdict.RECLAIMED, Verdict.FAILED)
 
 
 def test_a_training_that_ended_is_finished_whoever_is_left():
     for alive in (0, 1, 2):
-        verdict, record = examined(running(), Seen(alive, finished=True), 50.0)
+        verdict, record = examined(running(), JobHealth(alive, finished=True), 50.0)
         assert (verdict, record.phase) == (Verdict.FINISHED, Phase.FINISHED)
 
 
@@ -251,7 +253,7 @@ def test_a_job_never_keeps_dead_workers_nor_fewer_than_its_minimum(seed):
         if not record.job.workers:
             continue
         alive = rng.randint(0, record.job.workers)
-        verdict, after = examined(record, Seen(alive), 50.0, retries=rng.randint(0, 1))
+        verdict, after = examined(record, JobHealth(alive), 50.0, retries=rng.randint(0, 1))
         assert after.job.workers == (alive if alive >= record.job.request.min_workers else 0)
         assert (verdict is Verdict.HEALTHY) == (alive == record.job.workers)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 
 from garfield.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from garfield.cli.flags import Flags, in_panels, spelt_out
@@ -13,7 +13,7 @@ from garfield.cli.shared import (
     AsJson,
     ConfigFile,
     ResumedRun,
-    WholeNumber,
+    TorchThreads,
     console,
     default_directory,
     pictures_if_possible,
@@ -58,10 +58,7 @@ def _train(
     ] = None,
     config: ConfigFile = None,
     resume: ResumedRun = None,
-    threads: Annotated[
-        WholeNumber | None,
-        Parameter(help="Threads of torch. (all cores)", validator=validators.Number(gte=1)),
-    ] = None,
+    threads: TorchThreads = None,
     as_json: AsJson = False,
 ) -> int:
     """Train a GAN on images divided among many devices.

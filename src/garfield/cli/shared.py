@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 from garfield.core.files import as_json
 from garfield.core.naming import split_at
@@ -38,6 +38,10 @@ def _whole_number(kind: type[int], tokens: Any) -> int:
 
 
 WholeNumber: TypeAlias = Annotated[int, Parameter(converter=_whole_number)]
+TorchThreads: TypeAlias = Annotated[
+    WholeNumber | None,
+    Parameter(help="Threads of torch. (all cores)", validator=validators.Number(gte=1)),
+]
 
 
 def default_directory(what: str) -> Path:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter, validators
+from cyclopts import Parameter
 
 from garfield.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from garfield.cli.flags import Flags, in_panels, spelt_out
@@ -14,7 +14,7 @@ from garfield.cli.shared import (
     AsJson,
     ConfigFile,
     ResumedRun,
-    WholeNumber,
+    TorchThreads,
     console,
     default_directory,
     pictures_if_possible,
@@ -54,10 +54,7 @@ def _train(
     ] = None,
     config: ConfigFile = None,
     resume: ResumedRun = None,
-    threads: Annotated[
-        WholeNumber | None,
-        Parameter(help="Threads of torch. (all cores)", validator=validators.Number(gte=1)),
-    ] = None,
+    threads: TorchThreads = None,
     all_in_store: Annotated[
         bool,
         Parameter(help="Train at the server from first to last, as ALL_IN_COS of the thesis."),

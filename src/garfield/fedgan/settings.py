@@ -13,7 +13,7 @@ _CHOICES = {"missing_classes": ("refuse", "allow"), "optimizer_state": ("reset",
 
 
 @dataclass(frozen=True)
-class Devices:
+class DeviceSettings:
     """Which devices there are, and what data each of them has."""
 
     devices: Annotated[int, Within(1)] = 80
@@ -38,7 +38,7 @@ class Devices:
 
 
 @dataclass(frozen=True)
-class Rounds:
+class RoundSettings:
     """What happens in a round."""
 
     rounds: Annotated[int, Within(1)] = 300
@@ -66,7 +66,7 @@ class Rounds:
 
 
 @dataclass(frozen=True)
-class Lies:
+class LieSettings:
     """Devices that lie, and what bears them."""
 
     gar: str | None = None
@@ -99,7 +99,7 @@ class Lies:
 
 
 @dataclass(frozen=True)
-class Record:
+class RecordSettings:
     """What is written down, and when."""
 
     evaluate_every: Annotated[int, Within(0)] = 10
@@ -133,10 +133,10 @@ class FedganSettings:
     """With folder:DIR, the side to which images are scaled and cropped. (as they are)"""
     conditional: bool = False
     """Give both networks the class of each image."""
-    population: Devices = field(default_factory=Devices)
-    training: Rounds = field(default_factory=Rounds)
-    lies: Lies = field(default_factory=Lies)
-    record: Record = field(default_factory=Record)
+    population: DeviceSettings = field(default_factory=DeviceSettings)
+    training: RoundSettings = field(default_factory=RoundSettings)
+    lies: LieSettings = field(default_factory=LieSettings)
+    record: RecordSettings = field(default_factory=RecordSettings)
 
     def __post_init__(self) -> None:
         check_numbers(self)

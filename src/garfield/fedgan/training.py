@@ -33,7 +33,7 @@ from garfield.fedgan.judging import GeneratorEvaluation, judge_for
 from garfield.fedgan.networks import gan_for
 from garfield.fedgan.pictures import write_grid
 from garfield.fedgan.saved_weights import Described, LearningStates, export
-from garfield.fedgan.settings import FedganSettings, Record
+from garfield.fedgan.settings import FedganSettings, RecordSettings
 from garfield.fedgan.simulation import Federation, simulated
 from garfield.report.fedgan_summary import FedganHistory
 from garfield.runs.run_directory import RunDirectory
@@ -41,7 +41,7 @@ from garfield.runs.run_directory import RunDirectory
 GRID = 64
 """Images of a grid."""
 _LAST = "joining.last"  # what a rule remembers, beside the state
-_MAY_CHANGE = {"rounds", "data_dir", *(setting.name for setting in settings_of(Record))}
+_MAY_CHANGE = {"rounds", "data_dir", *(setting.name for setting in settings_of(RecordSettings))}
 
 
 class Evaluation(Protocol):

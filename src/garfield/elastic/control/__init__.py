@@ -12,12 +12,23 @@ back after a failure.
 """
 
 from garfield.elastic.control.decider import Decider, JobChange
-from garfield.elastic.control.garbage import Seen, Verdict, examined
+from garfield.elastic.control.garbage import JobHealth, Verdict, examined
 from garfield.elastic.control.periods import Periods, Timetable
 from garfield.elastic.control.record import JobRecord, Phase, record_of, submitted
 from garfield.elastic.control.reports import WorkerCapacity, with_reports
 
 __all__ = [
-    "Decider", "JobChange", "JobRecord", "Periods", "Phase", "Seen", "Timetable", "Verdict",
-    "WorkerCapacity", "examined", "record_of", "submitted", "with_reports",
+    "Decider",
+    "JobChange",
+    "JobHealth",
+    "JobRecord",
+    "Periods",
+    "Phase",
+    "Timetable",
+    "Verdict",
+    "WorkerCapacity",
+    "examined",
+    "record_of",
+    "submitted",
+    "with_reports",
 ]  # fmt: skip

@@ -37,7 +37,7 @@ class Verdict(str, Enum):
 
 
 @dataclass(frozen=True)
-class Seen:
+class JobHealth:
     """A running job's workers, at one moment."""
 
     alive: int
@@ -51,7 +51,7 @@ class Seen:
 
 
 def examined(
-    record: JobRecord, seen: Seen, at_s: float, *, retries: int = RETRIES
+    record: JobRecord, seen: JobHealth, at_s: float, *, retries: int = RETRIES
 ) -> tuple[Verdict, JobRecord]:
     """What is to be done about a job that has workers, and its record after that.
 

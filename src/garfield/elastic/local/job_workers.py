@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from garfield.core.errors import CoordinationUnreachable
-from garfield.elastic.control.garbage import Seen
+from garfield.elastic.control.garbage import JobHealth
 from garfield.elastic.control.record import JobRecord, Phase
 from garfield.elastic.control.reports import Reports, WorkerCapacity, with_reports
 from garfield.elastic.job.coordination import BatchSize, JobView
@@ -126,12 +126,12 @@ class JobWorkers:
             capacity=capacity,
         )  # fmt: skip
 
-    def seen(self) -> Seen:
+    def seen(self) -> JobHealth:
         """Its workers as garbage collection looks at them; who waits for a slot counts as alive."""
         here, lost = self._here(), self._in_state(WorkerState.LOST)
         awaited = max(0, self.record.job.workers - len(here) - len(lost))
         endings = [each.ending for each in lost]
-        return Seen(len(here) + awaited, False, endings)
+        return JobHealth(len(here) + awaited, False, endings)
 
     def forget_lost(self) -> None:
         """Free the slots of workers that ended: it was decided what to do about them."""

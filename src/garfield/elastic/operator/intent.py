@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from garfield.elastic.control.garbage import Seen
+from garfield.elastic.control.garbage import JobHealth
 from garfield.elastic.job.coordination import JobView
 from garfield.elastic.operator.worker_pods import PodState, WorkerPod
 
@@ -72,13 +72,13 @@ def may_start(view: JobView, pods: Pods, newcomers: Collection[str] = ()) -> boo
     return not view.begun or not any(pod.may_still_run for pod in others)
 
 
-def seen(intent: Intent, view: JobView, pods: Pods) -> Seen:
+def seen(intent: Intent, view: JobView, pods: Pods) -> JobHealth:
     """What garbage collection looks at."""
     living = alive(intent, view, pods)
     gone = [member for member in intent.members if member not in living]
     starved = any(member in pods and pods[member].out_of_memory for member in gone)
     endings = [_ending(member, pods) for member in gone]
-    return Seen(len(living), view.finished, endings, out_of_memory=starved)
+    return JobHealth(len(living), view.finished, endings, out_of_memory=starved)
 
 
 def revised(
