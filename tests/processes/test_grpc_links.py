@@ -1,7 +1,7 @@
 """Links that devices open: dialled twice, abused by either side, lost, and found again.
 
-Run as a script, this file is a device that lies over its links; the kind that it is asked for
-chooses how.
+Run as a script, this file is a device that lies over its links, the kind that it is asked for
+chooses how, or a server that abuses its devices.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ import re
 import socket
 import subprocess
 import sys
-import threading
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -25,7 +24,8 @@ from garfield.transport.connect import connect
 from garfield.transport.contract import Key, NotYet, Ready, Refused, VectorKind, declare_kind, first
 from garfield.transport.grpc import wire
 from garfield.transport.grpc.dialling import Dialling
-from garfield.transport.grpc.links import END, MOST, check_not_refused, refusal
+from garfield.transport.grpc.links import END, MOST, _Held, check_not_refused, refusal
+from garfield.transport.grpc.loop import LoopThread
 from garfield.transport.grpc.options import LINK_METHOD, NAME_KEY, aio, grpc
 from garfield.transport.grpc.transport import GrpcTransport
 from garfield.transport.identity import DIALS_IN, PeerAddress
@@ -302,6 +302,27 @@ def test_a_device_that_dials_twice_has_one_voice(start, server, book):
     assert eventually(lambda: pull(server, ["device-0"]).rows[0][0] == HONEST[0])
 
 
+def test_the_later_voice_stays_though_its_links_are_all_in_use():
+    """Asked over its first link before it has opened more, it has none for a moment."""
+    held, ended = _Held(), []
+
+    class Opened:
+        def cancel(self):
+            ended.append(self)
+
+    links = {}
+    for connection in ("first", "second"):
+        assert held.admits(connection, 1.0)
+        links[connection] = Opened()
+        held.opened(links[connection])
+    assert ended == [links["first"]]
+    for link in links.values():
+        held.ended(link, 2.0)
+    assert not held.admits("first", 2.5)
+    assert held.admits("second", 2.5)
+    assert held.admits("first", 3.5)  # the second stayed away
+
+
 def test_one_that_opens_many_links_is_held_to_a_few(server, start, book):
     book["liar"] = PeerAddress(DIALS_IN)
     start("device-0", listen=None, dials=["server-0"])
@@ -375,36 +396,38 @@ def test_nothing_but_a_refusal_is_one():
 # -- a server that is hostile ---------------------------------------------------------------------
 
 
-class HostileServer:
-    """In a thread with a loop of its own; does to every link what it was made with."""
+def tell(line):
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
-    def __init__(self, abuse):
-        self._abuse, self.links = abuse, 0
-        self._ready, self._loop = threading.Event(), None
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-        self._thread.start()
-        self._ready.wait()
 
-    async def _serve(self):
-        async def handle(messages, context):
-            self.links += 1
-            with suppress(Exception):  # the device may leave at any moment
-                await self._abuse(context)
+async def serve_hostile(abuse):
+    """Print the address, then a line for every link; do to each what was asked for."""
 
-        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        server = aio.server(options=[("grpc.max_send_message_length", -1)])
-        service, method = LINK_METHOD.strip("/").split("/")
-        handlers = {method: grpc.stream_stream_rpc_method_handler(handle)}
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        self.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-        await server.start()
-        self._ready.set()
-        await self._ended.wait()
-        await server.stop(None)
+    async def handle(messages, context):
+        tell("link")
+        with suppress(Exception):  # the device may leave at any moment
+            await abuse(context)
 
-    def close(self):
-        self._loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join()
+    server = aio.server(options=[("grpc.max_send_message_length", -1)])
+    service, method = LINK_METHOD.strip("/").split("/")
+    handlers = {method: grpc.stream_stream_rpc_method_handler(handle)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    tell(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+    await server.start()
+    await server.wait_for_termination()
+
+
+@contextmanager
+def hostile_server(abuse):
+    """In a process of its own: a loop closed among ours leaves its events to our loops."""
+    command = [sys.executable, __file__, "hostile", abuse.__name__]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield child.stdout.readline().strip(), child.stdout
+    finally:
+        child.kill()
+        child.communicate()
 
 
 async def ends_at_once(context):
@@ -437,16 +460,13 @@ async def asks_and_never_reads(context):
     ids=lambda abuse: abuse.__name__,
 )
 def test_a_hostile_server_costs_a_device_nothing(abuse, start, server, book):
-    hostile = HostileServer(abuse)
-    book["hostile"] = PeerAddress(hostile.address)
-    try:
+    with hostile_server(abuse) as (address, links):
+        book["hostile"] = PeerAddress(address)
         device = start("device-0", listen=None, dials=["hostile", "server-0"])
-        assert eventually(lambda: hostile.links >= MOST)
+        assert [next(links) for _ in range(MOST)] == ["link\n"] * MOST
         for _ in range(3):
             assert pull(server, ["device-0"]).names == ("device-0",)
         assert pull(device, ["server-0"]).names == ("server-0",)
-    finally:
-        hostile.close()
 
 
 def test_links_that_end_unused_are_opened_again_ever_more_slowly(start, book, monkeypatch):
@@ -457,13 +477,10 @@ def test_links_that_end_unused_are_opened_again_ever_more_slowly(start, book, mo
         await asyncio.sleep(0.001)
 
     monkeypatch.setattr(Dialling, "_pause", noted)
-    hostile = HostileServer(ends_at_once)
-    book["hostile"] = PeerAddress(hostile.address)
-    try:
+    with hostile_server(ends_at_once) as (address, _):
+        book["hostile"] = PeerAddress(address)
         start("device-0", listen=None, dials=["hostile"])
         assert eventually(lambda: len(pauses) >= 20 * MOST)
-    finally:
-        hostile.close()
     assert max(pauses[:MOST]) <= 0.1
     assert max(pauses) <= 1.0
     assert min(pauses[15 * MOST : 20 * MOST]) >= 0.5
@@ -495,6 +512,19 @@ def test_a_device_is_who_its_certificate_says(start, secured, certificates, book
     assert "dialled" in str(pull(secured, ["device-1"], timeout_s=0.2).silent["device-1"])
 
 
+def in_a_loop(work):
+    """Not `asyncio.run`, which closes the loop while grpc may still have events for it."""
+
+    async def nothing():
+        pass
+
+    loop = LoopThread("impostor")
+    try:
+        return loop.run(work)
+    finally:
+        loop.close(nothing())
+
+
 @pytest.mark.parametrize("impostor", ["plain", "without", "foreign", "another"])
 def test_nobody_else_opens_a_link_in_a_devices_name(impostor, secured, certificates):
     ours, theirs = certificates
@@ -520,7 +550,7 @@ def test_nobody_else_opens_a_link_in_a_devices_name(impostor, secured, certifica
                 return problem.code()
             return None
 
-    code = asyncio.run(dial())
+    code = in_a_loop(dial())
     assert links_of(secured, "device-0") == 0
     if impostor == "another":  # it has a link, in its own name: nobody asked over it
         assert code == grpc.StatusCode.DEADLINE_EXCEEDED
@@ -564,5 +594,8 @@ def test_nodes_that_dial_in_are_put_together_by_connect(certificates):
 
 
 if __name__ == "__main__":
-    address, name, streams = sys.argv[1:]
-    asyncio.run(lie(address, name, int(streams)))
+    first_word, *rest = sys.argv[1:]
+    if first_word == "hostile":
+        asyncio.run(serve_hostile(globals()[rest[0]]))
+    else:
+        asyncio.run(lie(first_word, rest[0], int(rest[1])))

@@ -13,9 +13,9 @@ A stream serves one question and is replaced by a new one. One that ends before 
 peer that was lost, not one that lied: gRPC does not tell a server the one from the other. Who has
 opened it is known from its certificate, as with every call, and whoever opens one answers in that
 name alone. If two connections are open in one name, the later one speaks: the other may be left
-from before a restart, and gets a link again when the later has none. A peer holds at most `MOST`
-links: of more, its oldest idle ones are ended. What comes in unasked stays in gRPC's window until
-somebody asks, and is then held to what was asked for.
+from before a restart, and gets a link again when the later has had none for a while. A peer holds
+at most `MOST` links: of more, its oldest idle ones are ended. What comes in unasked stays in gRPC's
+window until somebody asks, and is then held to what was asked for.
 
 This file is the server's side, `dialling.py` the device's. All runs on the transport's loop.
 """
@@ -34,6 +34,9 @@ MOST = 8
 """Links of one peer: as many kinds as one asker may wait for at once (`server.KINDS`)."""
 _REMEMBERED = 8
 """Connections of one peer that are known to be older than its newest."""
+_AWAY_S = 1.0
+"""Without a link for so long, a connection is taken to be gone: in less, all of its links may have
+served at once and be on their way again."""
 _IDLE_S = MAX_CALL_S / 2  # a stream has a deadline: it is renewed before a transfer could meet it
 
 END = b""
@@ -132,9 +135,12 @@ class _Held:
         self.connection: str | None = None
         self.older: list[str] = []
         """Connections that had links before, and get none while a later one has."""
+        self.none_since_s = 0.0
 
-    def admits(self, connection: str) -> bool:
+    def admits(self, connection: str, now_s: float) -> bool:
         """Whether one more link over that connection may be held."""
+        if not self.open and now_s - self.none_since_s >= _AWAY_S:
+            self.connection, self.older = None, []  # any connection is as good as another
         if connection in self.older:
             return False
         if self.connection != connection:
@@ -151,12 +157,11 @@ class _Held:
         self.idle.append(link)
         self.open += 1
 
-    def ended(self, link: Link) -> None:
+    def ended(self, link: Link, now_s: float) -> None:
         self.open -= 1
+        self.none_since_s = now_s
         if link in self.idle:
             self.idle.remove(link)
-        if not self.open:  # nobody is there any more: any connection is as good as another
-            self.connection, self.older = None, []
 
 
 class Links:
@@ -177,18 +182,19 @@ class Links:
         if not self._may_dial(peer):
             return False
         held = self._held.setdefault(peer, _Held())
-        if not held.admits(str(context.peer())):
+        loop = asyncio.get_running_loop()
+        if not held.admits(str(context.peer()), loop.time()):
             return False
         link = Link(context)
         held.opened(link)
         self._came.set()
         self._came = asyncio.Event()
-        ends = asyncio.get_running_loop().call_later(_IDLE_S, _end_if_idle, held, link)
+        ends = loop.call_later(_IDLE_S, _end_if_idle, held, link)
         try:
             await link.held()
         finally:
             ends.cancel()
-            held.ended(link)
+            held.ended(link, loop.time())
         return True
 
     async def take(self, peer: str, timeout_s: float) -> Link | None:
