@@ -9,18 +9,21 @@ IN ?= src/garfield/filters
 SAMPLE ?= 0
 JOBS ?= 2
 
+# where this is set, each of the tests' many processes compiles our sources anew
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo demo-split demo-elastic demo-fedgan kubernetes test test-quick test-heavy adversary fuzz soak check format bench mutants clean help
 
 help:
 	@echo "make demo    three trainings on real data: honest, under attack, robust under attack"
-	@echo "make test    every kind of test, about eleven minutes on two cores"
+	@echo "make test    every kind of test, under ten minutes on two cores"
 	@echo "make check   lint, format, types, import layers"
 	@echo "make bench   the benchmarks (RUN=aggregation for one of them)"
 	@echo
 	@echo "make demo-split   fine-tuning next to an object store and the plain way, at a limited bandwidth"
 	@echo "make demo-fedgan  a GAN on divided images: sampling and weights on and off, with pictures"
 	@echo "make demo-elastic three real jobs on four slots: as they start, and scaled while they train"
-	@echo "make test-quick   unit tests, contracts and papers: about three minutes"
+	@echo "make test-quick   unit tests, contracts and papers, under two minutes"
 	@echo "make test-heavy   what make test leaves out because it is long"
 	@echo "make kubernetes   build a control plane for tests, once, outside this directory"
 	@echo "make adversary    search for lies and timings that break a promise (SECONDS=600 SEED=7 APP=msmw)"
@@ -51,8 +54,9 @@ PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
 test: $(READY)
 	$(PYTEST) -m "not heavy"
 
+# without TensorFlow, which takes longer to import than most files to run
 test-quick: $(READY)
-	$(PYTEST) -m "not slow and not heavy" tests/unit tests/contracts tests/papers
+	$(PYTEST) -m "not slow and not heavy" -k "not tensorflow" --ignore-glob='*/test_tensorflow_*' tests/unit tests/contracts tests/papers
 
 test-heavy: $(READY) kubernetes
 	$(PYTEST) -m heavy

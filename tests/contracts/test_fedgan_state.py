@@ -61,6 +61,7 @@ def counts(database, *tables):
 # -- who leads ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_of_several_servers_one_leads_until_its_lease_has_run_out(opened):
     first, second = opened(), opened()
     assert first.leader() is None

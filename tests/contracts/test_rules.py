@@ -60,6 +60,7 @@ def test_it_agrees_with_the_obvious_implementation(name, n, f, dtype):
     assert close(rule(name)(rows, f=f), expected, rows, 1e-5 if dtype == np.float32 else 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*RULES} - {"mda"}))  # whose best set is then not unique
 @pytest.mark.parametrize("apart", [0.0, 0.3])
 def test_it_agrees_where_nobody_stands_out(name, apart):

@@ -187,7 +187,6 @@ NETWORKS = {
 }
 
 
-QUICK = {"grpc-memory"}  # it stands for the other real networks in a quick run
 HEAVY = {
     "grpc-tls",
     "grpc-tls-memory",
@@ -201,7 +200,7 @@ HEAVY = {
 
 
 def _marked(network):
-    if network in QUICK or network.startswith("simulated"):
+    if network.startswith("simulated"):
         return network
     return pytest.param(network, marks=pytest.mark.heavy if network in HEAVY else pytest.mark.slow)
 

@@ -82,6 +82,7 @@ def test_a_batch_size_changes_at_the_same_step_everywhere(tmp_path):
         assert_each_sample_once(used, SAMPLES)
 
 
+@pytest.mark.heavy
 def test_a_batch_too_large_for_one_worker_is_halved_for_all_and_remembered(tmp_path):
     options = {"batch": 64, "collective_timeout_s": 120.0}
     until = {"generation": 2, "more": 30}

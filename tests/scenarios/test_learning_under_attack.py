@@ -38,7 +38,7 @@ def test_without_liars_everybody_learns(app):
     assert accuracy(SMALL.updated(app=app)) > LEARNT
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", MOST)
 def test_a_trusted_server_learns_whatever_two_workers_do(lie):
     assert accuracy(SMALL.updated(app="ssmw", byzantine_workers=2, worker_attack=lie)) > LEARNT
 
@@ -79,7 +79,9 @@ def test_peers_learn_whatever_one_of_them_does(lie):
     assert accuracy(attacked) > LEARNT
 
 
-@pytest.mark.parametrize("lie", ["reverse", "random", "silence", "stall", "equivocate"])
+@pytest.mark.parametrize(
+    "lie", heavy_but(["reverse", "random", "silence", "stall", "equivocate"], "stall")
+)
 def test_an_asynchronous_quorum_learns_too(lie):
     attacked = SMALL.updated(
         app="msmw", workers=13, servers=4, byzantine_servers=1, byzantine_workers=2,
@@ -88,7 +90,7 @@ def test_an_asynchronous_quorum_learns_too(lie):
     assert accuracy(attacked) > LEARNT
 
 
-@pytest.mark.parametrize("lie", ["reverse", "constant", "huge"])
+@pytest.mark.parametrize("lie", heavy_but(["reverse", "constant", "huge"], "reverse"))
 @pytest.mark.parametrize("app", ["vanilla", "crash-tolerant"])
 def test_averaging_fails_to_learn_with_one_liar(app, lie):
     servers = 3 if app == "crash-tolerant" else 1
@@ -104,8 +106,14 @@ def test_more_liars_than_declared_may_ruin_it():
     assert accuracy(attacked) < LEARNT
 
 
-@pytest.mark.parametrize("gar", ["median", "trimmed-mean", "mda", "geometric-median", "caf",
-                                 "nnm+trimmed-mean", "centered-clipping", "bulyan"])  # fmt: skip
+@pytest.mark.parametrize(
+    "gar",
+    heavy_but(
+        ["median", "trimmed-mean", "mda", "geometric-median", "caf", "nnm+trimmed-mean",
+         "centered-clipping", "bulyan"],
+        "median", "nnm+trimmed-mean", "bulyan",
+    ),
+)  # fmt: skip
 def test_any_rule_may_be_chosen(gar):
     workers = 11 if gar == "bulyan" else 9
     attacked = SMALL.updated(workers=workers, byzantine_workers=2, worker_attack="reverse", gar=gar)

@@ -62,6 +62,7 @@ def shifts(rule, f, seed):
     return np.array(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", [1, 2, 4])
 @pytest.mark.parametrize("rule", ["krum", "multi-krum"])
 def test_rules_that_judge_whole_rows_are_moved_by_the_order_of_root_d(rule, f):
@@ -206,6 +207,7 @@ def spread_after(steps, model_rule, seed=0):
     return np.ptp(models, axis=0).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_the_median_of_models_lets_honest_servers_drift_apart_and_the_trimmed_mean_does_not(seed):
     short, long = (spread_after(steps, "median", seed) for steps in (20, 80))

@@ -71,6 +71,7 @@ def test_a_broken_checkpoint_is_named_and_the_one_before_is_taken(a_run, tmp_pat
         read_checkpoint(saved)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["empty", "garbage", "another's"])
 def test_where_none_is_whole_one_line_says_so(a_run, tmp_path, harm):
     run = shutil.copytree(a_run, tmp_path / "x")

@@ -32,11 +32,13 @@ def test_averaging_lands_far_away_where_the_median_stays_near(told):
     assert _error(told, "nnm+trimmed-mean", "reverse") < 1
 
 
+@pytest.mark.slow
 def test_the_json_is_valid_and_nan_is_null(told):
     assert _error(told, "average", "nan") is None
     assert _error(told, "median", "nan") < 1
 
 
+@pytest.mark.slow
 def test_attackers_really_learn_from_flipped_labels(told):
     assert 0.1 < _error(told, "average", "label-flip") < 10
 

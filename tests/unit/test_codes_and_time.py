@@ -114,6 +114,7 @@ def refusals(code, silent, liars):
     return refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", heavy_but([3, 4, 5, 6, 7], 3, 4, 5, 6))
 @pytest.mark.parametrize("name", sorted(CODES))
 def test_whoever_is_late_it_is_the_mean_without_liars_or_an_error(name, n):

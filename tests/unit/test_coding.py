@@ -87,6 +87,7 @@ def test_a_difference_beyond_the_first_piece_is_seen():
     assert decoded.mean[-1] == np.float32(1 / 3)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 3), min_size=7, max_size=7), st.integers(0, 3))
 def test_a_group_decodes_just_when_a_vector_was_sent_more_often_than_f_can_lie(votes, silent):
     code = RepetitionCode(7, 3)
@@ -162,6 +163,7 @@ def _lies(draw):
     return n, f, sorted(liars), decades
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(_lies(), st.integers(0, 2**32))
 def test_lies_of_any_size_mixed_move_the_result_by_less_than_a_millionth(lies, seed):

@@ -4,6 +4,8 @@ import threading
 import time
 from copy import deepcopy
 
+import pytest
+
 from garfield.core.errors import ClusterUnreachable, ObjectAbsent, WriteConflict
 from garfield.elastic.operator.leadership import Leadership
 
@@ -68,6 +70,7 @@ def test_of_many_who_try_at_once_one_leads():
     assert sum(each.is_leader for each in many) == 1
 
 
+@pytest.mark.slow
 def test_a_silent_leader_stops_before_another_one_takes_over():
     leases = Leases()
     first, second = candidate(leases, "first"), candidate(leases, "second")
@@ -78,6 +81,7 @@ def test_a_silent_leader_stops_before_another_one_takes_over():
     assert not first.try_to_lead()
 
 
+@pytest.mark.slow
 def test_who_renews_stays_and_who_cannot_reach_the_lease_steps_down():
     leases = Leases()
     first, second = candidate(leases, "first"), candidate(leases, "second")

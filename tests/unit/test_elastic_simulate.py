@@ -22,6 +22,7 @@ def command(out, *more):
     )
 
 
+@pytest.mark.slow
 def test_policies_are_compared_and_every_decision_can_be_taken_again(tmp_path):
     done = command(tmp_path / "e", "--policy", "era,static,autoscaler,afs-p")
     assert (done.exit_code, done.stderr) == (0, "")

@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 import garfield
 from garfield.core import errors
 from garfield.core.errors import ConfigError, GarfieldError, RunError
@@ -23,6 +25,7 @@ def _bases(path):
     }
 
 
+@pytest.mark.slow
 def test_no_error_is_defined_anywhere_else():
     known = {error.__name__ for error in EVERY}
     for path in Path(garfield.__file__).parent.rglob("*.py"):

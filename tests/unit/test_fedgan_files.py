@@ -75,6 +75,7 @@ def test_a_run_leaves_config_metrics_images_checkpoints_and_weights(whole):
         assert grid.size == (8 * 30 + 2, 8 * 30 + 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "number", "other"),
     [
@@ -112,6 +113,7 @@ def test_more_rounds_may_be_added_but_nothing_else_changed(tmp_path):
     assert longer.server.round == 4
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, whole):
     train(tmp_path)
     (tmp_path / "checkpoints" / "round-00000004.safetensors").write_bytes(b"nonsense")

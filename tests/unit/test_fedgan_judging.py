@@ -102,6 +102,7 @@ def test_images_that_are_all_the_same_have_a_distance_and_one_mode_at_most(judge
     assert found.modes <= 1
 
 
+@pytest.mark.slow
 def test_a_classifier_learns_from_real_images_and_not_from_noise(judge):
     pixels, labels = judge.real.pixels[:800], judge.real.labels[:800]
     taught = judge.score(

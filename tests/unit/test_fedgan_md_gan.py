@@ -334,6 +334,7 @@ def test_centralized_iterations_equal_the_plain_loop():
     torch.testing.assert_close(flat(training.discriminator), flat(discriminator), rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_centralized_training_learns_what_its_images_have_in_common():
     """All images are dark on the left and bright on the right; noise knows nothing of sides."""
     x, y = images(100)

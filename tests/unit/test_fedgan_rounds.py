@@ -370,6 +370,7 @@ def test_a_device_without_data_and_a_class_that_nobody_has_are_refused():
     simulated(TINY, [data()] * 2, classes=5, settings=settings(devices=2, missing_classes="allow"))
 
 
+@pytest.mark.slow
 def test_a_robust_rule_holds_where_the_mean_does_not():
     def moved(**given):
         """How far three rounds take the generator's first weights."""

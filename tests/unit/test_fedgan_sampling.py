@@ -62,6 +62,7 @@ def test_the_running_example_of_figure_6_4():
     np.testing.assert_array_equal(history.seen, FIGURE.sum(axis=0))
 
 
+@pytest.mark.slow
 @given(
     counts=st.lists(
         st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(any), min_size=2, max_size=12
@@ -102,6 +103,7 @@ def test_the_only_holder_of_a_class_is_not_asked_every_time(size):
     assert history.asked.sum() == 200 * size  # a round is always full
 
 
+@pytest.mark.slow
 @given(
     devices=st.integers(2, 30),
     size=st.integers(1, 30),

@@ -33,6 +33,7 @@ def test_vectors_pass_a_link_one_behind_the_other_and_directions_apart():
     assert link.carried == {True: 4000, False: 4000}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("speed", [1.0, 1e9])
 def test_md_gan_takes_the_time_of_its_bytes_and_of_its_computing(speed):
     training = MdGanTraining(lsgan(), shares(8), batch=BATCH, epochs_per_swap=0)

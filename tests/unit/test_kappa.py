@@ -58,6 +58,7 @@ def test_the_rows_show_what_was_found():
     assert plain_ratio(found.rows, answer, found.honest) == pytest.approx(found.found)
 
 
+@pytest.mark.slow
 def test_rows_moved_freely_are_worse_than_any_attack():
     found = worst_kappa("multi-krum", n=9, f=2, budget=1000)
     assert found.found > 1.1 * found.by_attack > 0
@@ -98,6 +99,7 @@ def test_an_attack_of_the_users_is_tried():
     assert len(set(seen)) > 1  # with other factors than its own, too
 
 
+@pytest.mark.slow
 def test_the_same_seed_finds_the_same():
     one, same, other = (worst_kappa("krum", n=9, f=2, budget=BUDGET, seed=s) for s in (1, 1, 2))
     assert one.found == same.found

@@ -59,6 +59,7 @@ def test_vgg19_is_larger_than_the_table_says_and_owns_up_to_it():
     assert MODELS["vgg19"].parameters - MODELS["vgg19"].table == 10_803_904
 
 
+@pytest.mark.slow
 @every_model
 def test_an_image_of_the_models_own_shape_becomes_one_score_per_class(name):
     network = weightless(name, classes=7)
@@ -66,6 +67,7 @@ def test_an_image_of_the_models_own_shape_becomes_one_score_per_class(name):
     assert network(images).shape == (3, 7)
 
 
+@pytest.mark.slow
 @every_model
 def test_other_channels_are_taken_when_asked_for(name):
     channels, height, width = MODELS[name].image
@@ -119,6 +121,7 @@ def test_inception_shifts_but_does_not_scale_after_its_norms():
     assert all(norm.weight is None and norm.bias is not None for norm in norms)
 
 
+@pytest.mark.slow
 def test_mnist_cnn_learns_to_tell_clothes_apart():
     data = fashion_small()
     batches = Batches.of(data, np.arange(2000), batch=32, seed=0)

@@ -185,6 +185,7 @@ def test_the_share_counts_what_no_test_runs_and_not_what_changes_nothing():
     assert told.startswith("caught 9 of 12 (75 %); 1 survived, 2 in code that no test here runs")
 
 
+@pytest.mark.slow
 def test_the_listed_equivalents_are_changes_that_can_be_made():
     """Code moves on: what is listed and no longer there is to be removed."""
     known = mutants.read_equivalent(mutants.EQUIVALENT)

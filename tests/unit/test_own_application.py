@@ -76,6 +76,7 @@ def test_it_runs_from_the_command_line(own, tmp_path):
     assert str(own) in kept["load"]
 
 
+@pytest.mark.slow
 def test_it_runs_from_a_file_and_is_resumed(own, tmp_path):
     path = tmp_path / "c.toml"
     path.write_text('load = ["mine.py"]\napp = "paused"\n[paused]\nrest-every = 4\n')

@@ -47,6 +47,7 @@ def test_no_sample_is_given_twice_nobody_is_left_empty_and_all_are_used_where_pr
         assert len(given_out) == len(labels)
 
 
+@pytest.mark.slow
 @every_partition
 @given(labels=labels_of_some_classes.filter(lambda labels: len(labels) > 30))
 def test_the_same_generator_deals_the_same_hands(name, labels):

@@ -90,6 +90,7 @@ def test_a_parameter_that_cannot_be_is_refused_when_it_is_read(name, parameter, 
 # -- text of the user's that looks like markup ----------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_directory_may_be_named_like_markup(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = invoke((*TINY, "--out", "x[/b]"))

@@ -157,6 +157,7 @@ def test_bounds_and_formulas_are_read_off_the_extensions():
     assert [duration(s) for s in (2.5, 0.0304, 5e-6)] == ["2.5 s", "30.4 ms", "5 µs"]
 
 
+@pytest.mark.slow
 def test_the_picture_is_drawn_with_gaps_and_infinities(tmp_path):
     result = Resilience(
         9, 2, 40, 1,

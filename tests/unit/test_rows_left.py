@@ -174,6 +174,7 @@ def test_a_bad_row_under_a_mask_lowers_f_by_one():
         GARS["median"](some, f=2, mask=present)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 17, 300])
 def test_the_fewest_values_are_counted_over_all_blocks(n):
     rng = np.random.default_rng(n)

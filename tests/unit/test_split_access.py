@@ -66,6 +66,7 @@ def test_rights_that_are_none_are_refused(raw: Any) -> None:
     assert refused.value.status == 401
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=200) | st.binary(max_size=200).map(lambda b: base64.b64encode(b).decode()))
 def test_any_header_is_refused_or_read(header: str) -> None:

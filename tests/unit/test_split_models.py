@@ -261,6 +261,7 @@ def test_the_same_seed_draws_the_same_weights_and_leaves_torch_s_own_state():
     assert not torch.equal(first.module.state_dict()["conv1.weight"], other["conv1.weight"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["pth", "safetensors"])
 def test_weights_come_from_a_file_and_a_head_of_other_classes_is_drawn(ending, tmp_path):
     from safetensors.torch import save_file

@@ -160,6 +160,7 @@ def test_images_that_cannot_be_packed_are_refused() -> None:
             pack_images(images, labels, kind)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_no_single_change_goes_unnoticed(data: st.DataObject) -> None:

@@ -99,6 +99,7 @@ def test_the_rest_is_shared_evenly(queue, machines, batching):
             assert needed > device.free_bytes
 
 
+@pytest.mark.slow
 @given(queues, devices, batchings)
 def test_alike_requests_get_batches_that_differ_by_one_at_most(queue, machines, batching):
     alike = [Request(each.id, 50, 7, 60) for each in queue]

@@ -82,6 +82,7 @@ def test_an_error_that_passes_is_not_noticed(kind: str) -> None:
 DATE = "Tue, 17 Nov 2026 07:00:00 GMT"
 
 
+@pytest.mark.slow
 @every_kind
 @pytest.mark.parametrize(
     ("status", "error"),

@@ -293,6 +293,7 @@ def chain(*nodes, shape=(3, 8, 8)):
     return json.dumps(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -389,6 +390,7 @@ nodes = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(json_values)
 def test_any_json_is_a_graph_or_refused(value):

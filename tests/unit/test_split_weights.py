@@ -196,6 +196,7 @@ def test_nonsense_is_refused_or_read_and_nothing_else(data):
         read_weights(data)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_a_sound_file_changed_in_one_place_is_refused_or_read(data):
     sound = bytearray(pack_weights(small()))

@@ -140,6 +140,7 @@ def told_at_resume(settings, directory):
     return models(servers), [e for e in events if e["event"] == "no-velocity"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("app_name", ["ssmw", "decentralized"])
 @pytest.mark.parametrize("harm", ["missing", "damaged", "of another size"])
 def test_without_its_velocity_a_worker_starts_from_zero_and_says_so(tmp_path, app_name, harm):
@@ -354,6 +355,7 @@ def test_a_checkpoint_of_another_model_or_a_damaged_one_is_refused(tmp_path):
         simulate(TINY, ignore, checkpoints=checkpoints)
 
 
+@pytest.mark.slow
 def test_the_command_goes_on_with_more_steps(tmp_path):
     def garfield(*words):
         return invoke(["train", *(str(word) for word in words)])
