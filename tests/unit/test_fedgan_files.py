@@ -310,9 +310,10 @@ def test_wrong_settings_are_refused_and_leave_nothing_behind(tmp_path, capsys, w
     assert not out.exists()
 
 
-def test_devices_are_simulated_so_far_and_a_run_that_is_none_has_no_generator(tmp_path, capsys):
+def test_many_devices_are_to_be_simulated_and_a_run_that_is_none_has_no_generator(tmp_path, capsys):
     assert run(["fedgan", "train", "--out", str(tmp_path / "run")]) == 2
-    assert "add --simulate" in capsys.readouterr().err
+    assert "80 devices as processes take 36 GB" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
     assert run(["fedgan", "sample", str(tmp_path)]) == 2
     assert "holds no generator" in capsys.readouterr().err
 

@@ -10,7 +10,7 @@ from garfield.apps import APPLICATIONS
 from garfield.apps.settings import Settings, settings_of_applications
 from garfield.core.config import read_toml
 from garfield.core.errors import ConfigError
-from garfield.launch import user_files
+from garfield.runs import user_files
 from tests.command import invoke
 
 pytest.importorskip("torch")

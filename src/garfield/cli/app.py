@@ -141,7 +141,7 @@ def _global_options(words: list[str]) -> list[str]:
             continue
         if not given and not words:
             raise ConfigError("--load needs a file, as in: garfield --load mine.py train.")
-        from garfield.launch.user_files import load
+        from garfield.runs.user_files import load
 
         load(Path(path if given else words.pop(0)))
     return words

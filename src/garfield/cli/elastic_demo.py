@@ -44,9 +44,9 @@ def _demo(
     """
     from garfield.core.config import made
     from garfield.elastic.local.demo import DemoSettings, run_demo
-    from garfield.launch.user_files import loaded
     from garfield.report.elastic_slots import draw_slots, jobs_table
     from garfield.runs.run_directory import RunDirectory
+    from garfield.runs.user_files import loaded
 
     settings = made(DemoSettings, given)
     directory = RunDirectory(out or default_directory("elastic-demo"))

@@ -76,7 +76,7 @@ def _settings(cluster: Cluster, config: Path | None, given: dict[str, Any]) -> L
 def _words(path: Path, settings: LocalSettings) -> list[str]:
     """The words of `garfield` that run the daemon itself, with all settings and users' files."""
     from garfield.core.config import settings_of, values_of
-    from garfield.launch.user_files import loaded
+    from garfield.runs.user_files import loaded
 
     words = [word for file in loaded() for word in ("--load", str(file))]
     words += ["elastic", "up", "--foreground", "--dir", str(path.absolute())]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from garfield.core.config import Setting
     from garfield.core.events import Event
     from garfield.fedgan.settings import FedganSettings
+    from garfield.fedgan.training import Training
     from garfield.runs.run_directory import RunDirectory
 
 _TITLES = {
@@ -35,6 +36,7 @@ _TITLES = {
     "population": "Devices",
     "training": "Rounds",
     "lies": "Devices that lie",
+    "processes": "Servers and devices as processes",
     "record": "What is recorded",
 }
 
@@ -49,10 +51,6 @@ def _panels() -> dict[str, list[Setting]]:
 def _train(
     *,
     given: Annotated[dict[str, Any], Flags(_panels)],
-    simulate: Annotated[
-        bool,
-        Parameter(help="Run all devices in this process, one after the other.", show_default=False),
-    ] = False,
     out: Annotated[
         Path | None, Parameter(metavar="DIR", help="Where the run is kept. (runs/DATE-TIME-fedgan)")
     ] = None,
@@ -63,14 +61,12 @@ def _train(
 ) -> int:
     """Train a GAN on images divided among many devices.
 
-    Devices are simulated with --simulate, hundreds of them in this process; the same seed gives
-    the same networks. Ctrl-C ends the run in good order; --resume goes on after the last round.
+    Devices and servers are processes that talk over gRPC with TLS; with --simulate, hundreds of
+    devices run in this process. The same seed gives the same networks either way. Ctrl-C ends the
+    run in good order; --resume goes on after the last round.
     """
-    from garfield.core.errors import ConfigError
     from garfield.runs.run_directory import RunDirectory
 
-    if not simulate and resume is None:
-        raise ConfigError("Devices are simulated so far: add --simulate.")
     settings = settings_from(config, resume, given)
     directory = RunDirectory(resume or out or default_directory("fedgan"))
     if resume is None:
@@ -114,9 +110,11 @@ def _run(
                 bar.update(task, completed=event["round"])
                 if event["note"]:
                     print_note(event["note"])
+            elif event["event"] == "lost":
+                print_note(event["error"])
             elif event["event"] == "round":
                 over = event["round"] + 1
-                losses = f"{event['generator_loss']:.3f}/{event['discriminator_loss']:.3f}"
+                losses = _losses(event)
                 told = f"round {over}/{settings.training.rounds}  losses {losses}{shown['fid']}"
                 bar.update(task, description=told, completed=over)
 
@@ -128,12 +126,28 @@ def _run(
 
                 if threads is not None:
                     torch.set_num_threads(threads)
-                train(settings, directory, tell, resume=resumed)
+                train(settings, directory, tell, resume=resumed, kind=_kind(settings))
         except KeyboardInterrupt:
             return True, None
         except RunError as problem:
             return False, str(problem)
     return False, None
+
+
+def _kind(settings: FedganSettings) -> type[Training]:
+    from garfield.fedgan.training import Training
+
+    if settings.simulate:
+        return Training
+    from garfield.fedgan.nodes.process_training import ProcessTraining
+
+    return ProcessTraining
+
+
+def _losses(event: Event) -> str:
+    if event["generator_loss"] is None:
+        return "–/–"
+    return f"{event['generator_loss']:.3f}/{event['discriminator_loss']:.3f}"
 
 
 def _show(directory: RunDirectory, interrupted: bool, failure: str | None, as_json: bool) -> None:
@@ -160,5 +174,5 @@ def _show(directory: RunDirectory, interrupted: bool, failure: str | None, as_js
         out.print(f"Kept in {directory.path}/", soft_wrap=True)
     if failure is not None:
         print_error(failure)
-    if (failure is not None or interrupted) and any(directory.checkpoints.glob("round-*")):
+    if (failure is not None or interrupted) and summary["rounds"]:
         print_note(f"Go on with: garfield fedgan train --resume {directory.path}")

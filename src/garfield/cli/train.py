@@ -130,6 +130,6 @@ def read_settings(path: Path) -> Settings:
     """Settings of a file, and the user's own files that it names."""
     from garfield.apps.settings import from_toml
     from garfield.core.config import read_toml
-    from garfield.launch.user_files import without_files
+    from garfield.runs.user_files import without_files
 
     return from_toml(without_files(read_toml(path), path.parent))

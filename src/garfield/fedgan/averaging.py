@@ -68,6 +68,18 @@ def load_optimizers(
         optimizer.load_state_dict({"state": kept, "param_groups": groups})
 
 
+def fresh_optimizer_state(
+    networks: tuple[nn.Module, nn.Module],
+    optimizers: tuple[torch.optim.Optimizer, torch.optim.Optimizer],
+) -> State:
+    """What both optimizers keep before their first step, all zeros; their networks are spoilt."""
+    for network, optimizer in zip(networks, optimizers, strict=True):
+        for parameter in network.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+    return {name: torch.zeros_like(kept) for name, kept in optimizer_state(optimizers).items()}
+
+
 def check_alike(state: Mapping[str, Tensor], like: Mapping[str, Tensor], name: str) -> None:
     """Raise InputError, with the device's name, unless names, shapes, dtypes fit and all is finite.
 

@@ -115,6 +115,18 @@ class MetadataTable:
     def devices(self) -> int:
         return len(self.counts)
 
+    def declared(self, device: int) -> DeviceMetadata:
+        """What one device declares."""
+        counts: tuple[int, ...] = tuple(self.counts[device].tolist())
+        return DeviceMetadata(counts, float(self.memory_mb[device]), float(self.compute[device]))
+
+    def changed(self, device: int, declared: DeviceMetadata) -> MetadataTable:
+        """The same, but for what one device declares now."""
+        counts, memory, compute = self.counts.copy(), self.memory_mb.copy(), self.compute.copy()
+        counts[device] = declared.samples
+        memory[device], compute[device] = declared.memory_mb, declared.compute
+        return MetadataTable(counts, memory, compute)
+
     @property
     def per_class(self) -> npt.NDArray[np.int64]:
         """(classes,) samples that all devices have together."""

@@ -6,18 +6,19 @@
 
 Whoever carries (a simulation, a transport) is not known here. A device that sent nothing in time,
 or what cannot be used, is None or refused by name; the round goes on with the others, and what is
-recorded is who really took part. If nobody did, the state stays as it was and RunError says so.
+recorded is who really took part. If nobody did, the state stays as it was and RunError says so;
+whoever carries may then `abandon` the round, which counts as held by nobody, and hold the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from garfield.core.errors import InputError, RunError
+from garfield.core.errors import DivergedError, InputError, RunError
 from garfield.fedgan.averaging import State, check_alike
 from garfield.fedgan.device import Task, Update
 from garfield.fedgan.joining import Joining
@@ -47,6 +48,8 @@ class RoundPlan:
     round: int
     devices: tuple[int, ...]
     tasks: tuple[Task, ...]
+    seed: int
+    """What all randomness of the round is drawn from, with its number."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,9 @@ class RoundRecord:
     """Of those who took part."""
     samples: int
     """That were trained on: batch times iterations, over all who took part."""
-    generator_loss: float
-    """The mean of the last ones."""
-    discriminator_loss: float
+    generator_loss: float | None
+    """The mean of the last ones; None if nobody took part."""
+    discriminator_loss: float | None
     kl_seen: float | None
     """Divergence of all samples that the server has seen through devices from everybody's."""
     seen: tuple[int, ...]
@@ -120,10 +123,14 @@ class FederatedServer:
         moved: np.ndarray = (self.history.asked + self.history.took_part) * self.state_bytes
         return moved
 
-    def plan(self) -> RoundPlan:
-        """Choose the devices of the next round, and what each of them does."""
+    def plan(self, seed: int | None = None) -> RoundPlan:
+        """Choose the devices of the next round, and what each of them does.
+
+        Another `seed` than that of the rules is for a round that is tried again.
+        """
         rules, number = self.rules, self.round
-        rng = np.random.default_rng((rules.seed, number, _SAMPLING))
+        seed = rules.seed if seed is None else seed
+        rng = np.random.default_rng((seed, number, _SAMPLING))
         chosen = self._sampler.choose(self.history, rules.devices_a_round, rng)
         if not chosen:
             raise RunError(f"Round {number} has no device to ask.")
@@ -132,16 +139,24 @@ class FederatedServer:
                 number,
                 rules.load.of(self.table.memory_mb[device], self.table.compute[device]),
                 rules.generator_every,
-                device_seed(rules.seed, number, device),
+                device_seed(seed, number, device),
                 rules.keeps_optimizer,
             )
             for device in chosen
         )
-        return RoundPlan(number, tuple(chosen), tasks)
+        return RoundPlan(number, tuple(chosen), tasks, seed)
 
-    def finish(self, plan: RoundPlan, updates: Sequence[Update | None]) -> RoundRecord:
-        """Join what the devices of a plan have sent, in its order; None: nothing in time."""
-        usable, refused = self._sifted(plan, updates)
+    def finish(
+        self,
+        plan: RoundPlan,
+        updates: Sequence[Update | None],
+        silent: Mapping[int, str] | None = None,
+    ) -> RoundRecord:
+        """Join what the devices of a plan have sent, in its order; None: nothing in time.
+
+        `silent` says why, where more is known than that.
+        """
+        usable, refused = self._sifted(plan, updates, silent or {})
         used = [place for place, update in enumerate(usable) if update is not None]
         if not used:
             raise RunError(
@@ -153,14 +168,27 @@ class FederatedServer:
         for place, weight in zip(used, shares, strict=True):
             every[place] = weight
         states = [None if update is None else update.state for update in usable]
-        seed = int(np.random.default_rng((self.rules.seed, plan.round, _JOINING)).integers(2**63))
+        seed = int(np.random.default_rng((plan.seed, plan.round, _JOINING)).integers(2**63))
         self.state = self.joining.join(self.state, states, every, seed)
+        self._check_finite(plan.round)
         took_part = tuple(plan.devices[place] for place in used)
         self.history.record(plan.devices, took_part, self.table.counts)
         return self._record(plan, [u for u in usable if u is not None], took_part, refused, shares)
 
+    def _check_finite(self, number: int) -> None:
+        if not all(t.isfinite().all() for t in self.state.values() if t.is_floating_point()):
+            raise DivergedError(
+                f"The networks are not finite any more after round {number}. Lower the "
+                "learning rate, or choose a robust rule if devices may lie: --gar."
+            )
+
+    def abandon(self, plan: RoundPlan, refused: Mapping[int, str]) -> RoundRecord:
+        """Let a round pass in which nothing is learned: who was asked counts as asked."""
+        self.history.record(plan.devices, (), self.table.counts)
+        return self._record(plan, [], (), dict(refused), [])
+
     def _sifted(
-        self, plan: RoundPlan, updates: Sequence[Update | None]
+        self, plan: RoundPlan, updates: Sequence[Update | None], silent: Mapping[int, str]
     ) -> tuple[list[Update | None], dict[int, str]]:
         """What can be used, None in place of the rest, and why not."""
         usable: list[Update | None] = []
@@ -169,7 +197,7 @@ class FederatedServer:
         for device, update in zip(plan.devices, updates, strict=True):
             try:
                 if update is None:
-                    raise InputError(f"device-{device} sent nothing in time")
+                    raise InputError(silent.get(device, f"device-{device} sent nothing in time"))
                 wanted = like
                 if self.rules.keeps_optimizer and not any(map(_of_optimizer, like)):
                     # before the first round there are none: all must be like the first ones sent
@@ -201,14 +229,18 @@ class FederatedServer:
         return RoundRecord(
             plan.round, plan.devices, took_part, refused, tuple(shares),
             samples=sum(loads[device].batch * loads[device].steps for device in took_part),
-            generator_loss=float(np.mean([each.generator_loss for each in updates])),
-            discriminator_loss=float(np.mean([each.discriminator_loss for each in updates])),
+            generator_loss=_mean([each.generator_loss for each in updates]),
+            discriminator_loss=_mean([each.discriminator_loss for each in updates]),
             kl_seen=kl_of_seen(self.history, self.table.counts),
             seen=tuple(self.history.seen.tolist()),
         )  # fmt: skip
 
 
 _SAMPLING, _JOINING, _TRAINING = 1, 2, 3  # so that no two draw the same numbers
+
+
+def _mean(losses: Sequence[float]) -> float | None:
+    return float(np.mean(losses)) if losses else None
 
 
 def _of_optimizer(name: str) -> bool:

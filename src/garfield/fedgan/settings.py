@@ -9,7 +9,11 @@ from garfield.core.bounds import Seed, Within
 from garfield.core.config import check_numbers
 from garfield.core.errors import ConfigError
 
-_CHOICES = {"missing_classes": ("refuse", "allow"), "optimizer_state": ("reset", "average")}
+_CHOICES = {
+    "missing_classes": ("refuse", "allow"),
+    "optimizer_state": ("reset", "average"),
+    "late_devices": ("complete", "abort"),
+}
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,32 @@ class RecordSettings:
 
 
 @dataclass(frozen=True)
+class ProcessSettings:
+    """Servers and devices that are processes: where, whom to wait for, and who takes over."""
+
+    servers: Annotated[int, Within(1)] = 1
+    """How many servers there are: one leads, the others take over when it is gone."""
+    state: str | None = None
+    """Where the state is committed: an SQLite file, or postgresql://… (OUT/state.sqlite)"""
+    lease_s: Annotated[float, Within(0, above=True)] = 10.0
+    """Seconds after which a server that is not heard of leads no longer."""
+    round_timeout_s: Annotated[float, Within(0, above=True)] = 60.0
+    """Seconds that the devices of a round have, for fetching, training and sending."""
+    late_devices: str = "complete"
+    """Without those who are later: complete the round, or abort it."""
+    join_timeout_s: Annotated[float, Within(0, above=True)] = 120.0
+    """Seconds that all devices have to join, before the first round."""
+    listen: str | None = None
+    """HOST:PORT for devices that run elsewhere (garfield fedgan device); none are started here."""
+    certificates: str | None = None
+    """A directory by garfield certs, with those of this server. (with --listen, none)"""
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        _check_choices(self)
+
+
+@dataclass(frozen=True)
 class FedganSettings:
     """All settings of a federated GAN. What is trained comes first."""
 
@@ -133,9 +163,12 @@ class FedganSettings:
     """With folder:DIR, the side to which images are scaled and cropped. (as they are)"""
     conditional: bool = False
     """Give both networks the class of each image."""
+    simulate: bool = False
+    """Run all devices in this process, one after the other, instead of each as its own."""
     population: DeviceSettings = field(default_factory=DeviceSettings)
     training: RoundSettings = field(default_factory=RoundSettings)
     lies: LieSettings = field(default_factory=LieSettings)
+    processes: ProcessSettings = field(default_factory=ProcessSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
 
     def __post_init__(self) -> None:

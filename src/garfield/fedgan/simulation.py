@@ -20,20 +20,20 @@ from torch import Tensor
 
 from garfield.attacks import ATTACKS
 from garfield.attacks import parse as parse_attack
-from garfield.core.errors import ConfigError, DivergedError, InputError
-from garfield.fedgan.averaging import NETWORKS, load_networks, network_state
+from garfield.core.errors import ConfigError
+from garfield.fedgan.assembling import (
+    FULL_COMPUTE,
+    FULL_MEMORY_MB,
+    federated_server,
+    layout_of,
+)
+from garfield.fedgan.averaging import load_networks
 from garfield.fedgan.device import DeviceData, Trainer, Update
 from garfield.fedgan.gan import Gan
-from garfield.fedgan.joining import Layout, Robust, Weighted
-from garfield.fedgan.load import Load, LoadModel
 from garfield.fedgan.lying import METADATA_ATTACKS, Liars
 from garfield.fedgan.metadata import DeviceMetadata, MetadataTable, noised
-from garfield.fedgan.sampling import round_size
-from garfield.fedgan.server import FederatedServer, RoundRecord, RoundRules
+from garfield.fedgan.server import FederatedServer, RoundRecord
 from garfield.fedgan.settings import FedganSettings
-
-FULL_MEMORY_MB, FULL_COMPUTE = 1024.0, 1.0
-"""What a simulated device that bears the full load declares; a weak one half of both."""
 
 _LIARS, _WEAK, _NOISE, _LIES = 11, 12, 13, 14  # so that no two draw the same numbers
 
@@ -58,13 +58,7 @@ class Federation:
         if self.liars is not None:
             rng = np.random.default_rng((server.rules.seed, plan.round, _LIES))
             updates = self.liars.told(server.state, plan.devices, updates, rng)
-        record = server.finish(plan, updates)
-        if not all(t.isfinite().all() for t in server.state.values() if t.is_floating_point()):
-            raise DivergedError(
-                f"The networks are not finite any more after round {plan.round}. Lower the "
-                "learning rate, or choose a robust rule if devices may lie: --gar."
-            )
-        return record
+        return server.finish(plan, updates)
 
     @property
     def generator(self) -> torch.nn.Module:
@@ -90,39 +84,14 @@ def simulated(
     class_names: Sequence[str] | None = None,
 ) -> Federation:
     """A federation of these devices; refuses what cannot work before anything is trained."""
-    rounds, lies = settings.training, settings.lies
-    size = round_size(rounds.fraction, len(devices))
-    if gan.conditional_on is not None and gan.conditional_on < classes:
-        raise InputError(
-            f"The networks know {gan.conditional_on} classes, and the data have {classes}."
-        )
-    liars = _chosen(len(devices), lies.lying, (rounds.seed, _LIARS))
-    table = _declared(devices, classes, settings, liars)
-    if settings.population.missing_classes == "refuse":
-        table.check_classes(class_names or [f"class {c}" for c in range(classes)])
-    networks = gan.build(rounds.seed)
-    state = network_state(networks)
-    layout = Layout(
-        frozenset(
-            f"{prefix}.{name}"
-            for prefix, network in zip(NETWORKS, networks, strict=True)
-            for name, _ in network.named_parameters()
-        )
-    )
-    joining = Weighted() if lies.gar is None else Robust(lies.gar, size, lies.f, layout.parameters)
-    rules = RoundRules(
-        devices_a_round=size,
-        load=LoadModel(Load(rounds.batch, rounds.local_steps), FULL_MEMORY_MB, FULL_COMPUTE),
-        sampling=rounds.sampling, weighting=rounds.weighting,
-        generator_every=rounds.generator_every,
-        keeps_optimizer=rounds.optimizer_state == "average", seed=rounds.seed,
-    )  # fmt: skip
-    server = FederatedServer(state, table, rules, joining)
-    data, lying = _lying(gan, devices, classes, settings, liars, layout)
+    liars = _chosen(len(devices), settings.lies.lying, (settings.training.seed, _LIARS))
+    table = declared(devices, classes, settings, liars)
+    server = federated_server(gan, table, settings, class_names)
+    data, lying = _lying(gan, devices, classes, settings, liars)
     return Federation(gan, data, server, lying)
 
 
-def _declared(
+def declared(
     devices: Sequence[DeviceData], classes: int, settings: FedganSettings, liars: frozenset[int]
 ) -> MetadataTable:
     """What all devices declare; some of it noised, some of it lies."""
@@ -158,7 +127,6 @@ def _lying(
     classes: int,
     settings: FedganSettings,
     liars: frozenset[int],
-    layout: Layout,
 ) -> tuple[Sequence[DeviceData], Liars | None]:
     """The devices, some with other labels, and who lies about what was learned."""
     if settings.lies.attack is None or not liars:
@@ -170,7 +138,7 @@ def _lying(
             f"{attack.name} tries itself out on a rule: give --gar, or one of {usable}."
         )
     if attack.kind == "vector":
-        return devices, Liars(attack, liars, layout, settings.lies.gar, settings.lies.f)
+        return devices, Liars(attack, liars, layout_of(gan), settings.lies.gar, settings.lies.f)
     if gan.conditional_on is None:
         raise ConfigError(
             f"{attack.name} lies in the labels, and these networks are given none. "

@@ -57,12 +57,14 @@ def train(
     *,
     resume: bool = False,
     evaluation: Evaluation | None = None,
+    kind: type[Training] | None = None,
 ) -> Federation:
     """Train as the settings say, and leave all of it in the directory.
 
-    Images are judged as the settings say, unless another `evaluation` is given.
+    Images are judged as the settings say, unless another `evaluation` is given. Devices are
+    simulated, unless `kind` says otherwise (`nodes.process_training`).
     """
-    run = Training(settings, directory.path, evaluation)
+    run = (kind or Training)(settings, directory.path, evaluation)
     if resume:
         run.restore(directory)
     with ExitStack() as stack:
@@ -89,10 +91,7 @@ class Training:
         self.gan = gan_for(
             settings.gan, self.dataset.image, classes=len(names) if settings.conditional else None
         )
-        self.federation = simulated(
-            self.gan, devices_of(self.dataset, settings), classes=len(names), settings=settings,
-            class_names=names,
-        )  # fmt: skip
+        self.federation = self._federation()
         self.server = self.federation.server
         self.checkpoints = LearningStates(path / "checkpoints")
         self.note = ""
@@ -101,6 +100,13 @@ class Training:
         self._whole: tuple[int, State, Floats | None] = (0, self.server.state, None)
         """Of the last round that is over: an interruption may come at any moment."""
         self._evaluated = -1
+
+    def _federation(self) -> Federation:
+        names = self.dataset.classes
+        return simulated(
+            self.gan, devices_of(self.dataset, self.settings), classes=len(names),
+            settings=self.settings, class_names=names,
+        )  # fmt: skip
 
     def _judge(self) -> Evaluation | None:
         """The judge that the settings name; without its network, none if any would have done."""
@@ -129,27 +135,29 @@ class Training:
         """Hold the rounds that are left; what is over is saved, however it ends."""
         tell(self._began("resumed" if resumed else "began"))
         saved = self.server.round
-        if resumed and self._is_time(self.settings.record.evaluate_every, saved):
+        if resumed and self._is_time(self.settings.record.evaluate_every, saved - 1):
             self._evaluate(tell)  # unless that was done before it was broken off
         try:
-            while self.server.round < self.settings.training.rounds:
+            while (before := self.server.round) < self.settings.training.rounds:
                 self._hold(tell)
-                number = self.server.round
-                if self._is_time(self.settings.record.evaluate_every, number):
+                if self._is_time(self.settings.record.evaluate_every, before):
                     self._evaluate(tell)
-                if self._is_time(self.settings.record.checkpoint_every, number):
+                if self._is_time(self.settings.record.checkpoint_every, before):
                     self.save()
-                    saved = number
+                    saved = self.server.round
         finally:
             if self._whole[0] > saved:
                 self.save()
         tell({"event": "done", "round": self.server.round})
 
-    def _is_time(self, every: int, number: int) -> bool:
-        last = number == self.settings.training.rounds
-        return last or (every > 0 and number % every == 0)
+    def _is_time(self, every: int, before: int) -> bool:
+        """Whether a multiple of `every`, or the end, was reached since that round."""
+        now = self.server.round
+        last = now == self.settings.training.rounds
+        return last or (every > 0 and now // every > before // every)
 
     def _hold(self, tell: Sink) -> None:
+        """Hold a round, or wait for those that were held."""
         began = time.monotonic()
         record = self.federation.round()
         took = time.monotonic() - began

@@ -34,10 +34,10 @@ from garfield.core.events import Event, Sink
 from garfield.launch.node import run_node
 from garfield.launch.node_checkpoints import NodeCheckpoints
 from garfield.launch.node_transport import transport_of
-from garfield.launch.user_files import without_files
 from garfield.launch.wait_notices import NoticedWaits
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
+from garfield.runs.user_files import without_files
 from garfield.transport.addresses import check_address, check_listen, is_loopback
 
 

@@ -17,11 +17,11 @@ from garfield.core.errors import ConfigError, GarfieldError, RunError
 from garfield.core.events import Event
 from garfield.launch.cluster import Cluster
 from garfield.launch.node_checkpoints import KEPT_WHEN_RESUMED, NodeCheckpoints
-from garfield.launch.user_files import recorded
 from garfield.report.node_summary import summarise_node
 from garfield.report.summary import versions
 from garfield.runs.checkpoints import Checkpoints
 from garfield.runs.run_directory import RunDirectory
+from garfield.runs.user_files import recorded
 
 
 class NodeRecord:

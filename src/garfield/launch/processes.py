@@ -21,12 +21,12 @@ from garfield.launch.links import Link, LinkKind, link
 from garfield.launch.node import NodeOptions, run_node
 from garfield.launch.node_transport import transport_of
 from garfield.launch.unanswered import ANSWER_S, TURN_S, Unanswered
-from garfield.launch.user_files import load
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
 from garfield.runs.process import preload_modules, use_threads
 from garfield.runs.supervised import Channel
 from garfield.runs.supervisor import Supervisor
+from garfield.runs.user_files import load
 
 START_S = 120.0  # importing torch or TensorFlow on a busy machine
 PRELOAD = ["garfield.launch.processes", "garfield.transport.grpc.transport"]

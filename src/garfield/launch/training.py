@@ -23,7 +23,6 @@ from garfield.core.frameworks import require
 from garfield.launch.assemble import dataset, settled, shares_of
 from garfield.launch.node import NodeOptions
 from garfield.launch.node_checkpoints import KEPT_WHEN_RESUMED, NodeCheckpoints
-from garfield.launch.user_files import loaded, recorded
 from garfield.report import plots
 from garfield.report.live import LiveDisplay
 from garfield.report.run_history import Roster, RunHistory, read_history
@@ -31,6 +30,7 @@ from garfield.report.summary import summarise, versions
 from garfield.runs.interrupts import Interrupts
 from garfield.runs.process import keep_heap, use_threads
 from garfield.runs.run_directory import RunDirectory
+from garfield.runs.user_files import loaded, recorded
 
 _log = logging.getLogger(__name__)
 

@@ -1,0 +1,63 @@
+"""From settings and what devices declare to a server, wherever the devices are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from garfield.core.errors import InputError
+from garfield.fedgan.averaging import NETWORKS, network_state
+from garfield.fedgan.gan import Gan
+from garfield.fedgan.joining import Layout, Robust, Weighted
+from garfield.fedgan.load import Load, LoadModel
+from garfield.fedgan.metadata import MetadataTable
+from garfield.fedgan.sampling import round_size
+from garfield.fedgan.server import FederatedServer, RoundRules
+from garfield.fedgan.settings import FedganSettings
+
+FULL_MEMORY_MB, FULL_COMPUTE = 1024.0, 1.0
+"""What a device that bears the full load declares."""
+
+
+def federated_server(
+    gan: Gan,
+    table: MetadataTable,
+    settings: FedganSettings,
+    class_names: Sequence[str] | None = None,
+) -> FederatedServer:
+    """A server before its first round; refuses what cannot work before anything is trained."""
+    rounds, lies = settings.training, settings.lies
+    size = round_size(rounds.fraction, table.devices)
+    classes = table.counts.shape[1]
+    if gan.conditional_on is not None and gan.conditional_on < classes:
+        raise InputError(
+            f"The networks know {gan.conditional_on} classes, and the data have {classes}."
+        )
+    if settings.population.missing_classes == "refuse":
+        table.check_classes(class_names or [f"class {c}" for c in range(classes)])
+    networks = gan.build(rounds.seed)
+    parameters = parameter_names(networks)
+    joining = Weighted() if lies.gar is None else Robust(lies.gar, size, lies.f, parameters)
+    rules = RoundRules(
+        devices_a_round=size,
+        load=LoadModel(Load(rounds.batch, rounds.local_steps), FULL_MEMORY_MB, FULL_COMPUTE),
+        sampling=rounds.sampling, weighting=rounds.weighting,
+        generator_every=rounds.generator_every,
+        keeps_optimizer=rounds.optimizer_state == "average", seed=rounds.seed,
+    )  # fmt: skip
+    return FederatedServer(network_state(networks), table, rules, joining)
+
+
+def layout_of(gan: Gan) -> Layout:
+    """Parameters of both networks as one vector."""
+    return Layout(parameter_names(gan.build(seed=0)))
+
+
+def parameter_names(networks: tuple[nn.Module, nn.Module]) -> frozenset[str]:
+    """How a learning state names the parameters of both networks."""
+    return frozenset(
+        f"{prefix}.{name}"
+        for prefix, network in zip(NETWORKS, networks, strict=True)
+        for name, _ in network.named_parameters()
+    )

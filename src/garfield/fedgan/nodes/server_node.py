@@ -1,0 +1,368 @@
+"""A server behind a transport: of several, one leads, and each may have to.
+
+    wait for the lease ─▶ load what was committed, or ask devices what they have
+    each turn: begin (the database counts) ─▶ plan ─▶ announce ─▶ collect ─▶ join ─▶ commit
+    lease lost ─▶ wait for it again; all rounds over ─▶ say so to devices
+
+What is committed is all that another server needs (`LearningState`), so a primary that is killed
+loses the round in flight and nothing else. Devices that are not done in time are left out of a
+round, or the round is abandoned, as `late` says; either way they were asked, and others come next.
+A round that ended its server is drawn anew (`round_seed`), so it cannot do so for ever.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from garfield.core.errors import ConfigError, InputError, LeaseLost, QuorumError, RunError
+from garfield.fedgan.assembling import federated_server
+from garfield.fedgan.averaging import State, check_alike, fresh_optimizer_state
+from garfield.fedgan.device import Update
+from garfield.fedgan.gan import Gan
+from garfield.fedgan.joining import Robust
+from garfield.fedgan.metadata import DeviceMetadata, MetadataTable
+from garfield.fedgan.nodes.messages import (
+    ABOUT,
+    METADATA,
+    REPORT,
+    SERVERS_SAY,
+    STATE,
+    TASK,
+    TURN,
+    UPDATE,
+    About,
+    Announcement,
+    Report,
+)
+from garfield.fedgan.nodes.state_vector import StateLayout
+from garfield.fedgan.nodes.turn import turn
+from garfield.fedgan.server import FederatedServer, RoundPlan, RoundRecord
+from garfield.fedgan.settings import FedganSettings
+from garfield.fedgan.state import LearningState, Primary, StateDatabase, round_seed, wait_to_lead
+from garfield.nodes.outbox import Outbox
+from garfield.transport.contract import NEWEST, Answer, Key, Ready, Transport, all_of
+from garfield.transport.documents import pull_documents
+
+_log = logging.getLogger(__name__)
+_LAST = "joining.last"  # what a rule remembers, beside the state
+_REPORT_S = 10.0  # for a report, of a device that has sent its state
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """How long a server waits, and for whom."""
+
+    round_s: float = 60.0
+    """For the devices of a round; who is later is left out of it."""
+    late: str = "complete"
+    """Without some of them: complete the round, or abort it."""
+    join_s: float = 120.0
+    """For all devices to say what they have, before the first round."""
+    lease_s: float = 10.0
+    """So long after a primary was last heard of by the database, another takes over."""
+    failures: int = 10
+    """Rounds in a row in which nothing is learned, before it is given up."""
+    linger_s: float = 10.0
+    """At the end, for devices to hear of it."""
+
+
+class _ServerOutbox(Outbox):
+    """An outbox that notes who has heard that it is over."""
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        super().__init__()
+        self.audience = lambda asker, kind: asker in devices and kind in SERVERS_SAY
+        self.last_turn: int | None = None
+        self.told: set[str] = set()
+        self.all_told = threading.Event()
+        self._devices = frozenset(devices)
+
+    def answer(self, asker: str, key: Key) -> Answer:
+        answer = super().answer(asker, key)
+        if key.kind == TURN.name and isinstance(answer, Ready) and answer.step == self.last_turn:
+            self.told.add(asker)
+            if self.told >= self._devices:
+                self.all_told.set()
+        return answer
+
+
+class ServerNode:
+    """One server."""
+
+    def __init__(
+        self,
+        name: str,
+        gan: Gan,
+        about: About,
+        settings: FedganSettings,
+        transport: Transport,
+        devices: Sequence[str],
+        database: StateDatabase,
+        limits: ServerLimits | None = None,
+    ) -> None:
+        """`devices` are names, in the order of their numbers."""
+        self._name, self._gan, self._about, self._settings = name, gan, about, settings
+        self._transport, self._devices, self._database = transport, list(devices), database
+        self._limits = limits or ServerLimits()
+        self._versions = [0] * len(self._devices)
+        self._outbox = _ServerOutbox(self._devices)
+        self._outbox.publish(Key(ABOUT.name, 0), ABOUT.to_payload(about.as_json()))
+        self._outbox.shared_copy = transport.shared_copy
+        transport.serve(self._outbox)
+
+    def run(self, ended: threading.Event | None = None) -> None:
+        """Lead whenever it is this server's turn, until all rounds are over or `ended` is set."""
+        ended = ended or threading.Event()
+        while not ended.is_set():
+            primary = wait_to_lead(
+                self._database, self._name, lease_s=self._limits.lease_s, ended=ended
+            )
+            if primary is None:
+                return
+            try:
+                with primary:
+                    self._lead(primary, ended)
+                return
+            except LeaseLost as lost:
+                _log.warning("%s leads no longer: %s", self._name, lost)
+
+    # -- leading --------------------------------------------------------------------------
+
+    def _lead(self, primary: Primary, ended: threading.Event) -> None:
+        latest = primary.latest()
+        server = self._begun(primary) if latest is None else self._restored(primary, latest)
+        layout = StateLayout.of(server.state)
+        failures, why = 0, "all rounds are over"
+        for attempt in itertools.count(1):
+            at = turn(primary.token.number, attempt)
+            if server.round >= self._settings.training.rounds or ended.is_set():
+                if not ended.is_set():
+                    self._say_that_it_is_over(server, at, why)
+                return
+            record = self._hold(primary, server, layout, at)
+            failures = 0 if record.took_part else failures + 1
+            if failures >= min(self._limits.failures, self._settings.training.rounds):
+                told = "; ".join(record.refused.values())
+                self._say_that_it_is_over(server, at + 1, f"nobody takes part: {told}")
+                raise QuorumError(
+                    f"Nothing was learned in {failures} rounds in a row, the last because: {told}. "
+                    "What was learned before is kept: resume when devices are back.", {}
+                )  # fmt: skip
+
+    def _say_that_it_is_over(self, server: FederatedServer, at: int, why: str) -> None:
+        announced = Announcement(server.round, ended=why[:200])
+        self._outbox.last_turn = at
+        self._outbox.publish(Key(TURN.name, at), TURN.to_payload(announced.as_json()))
+        self._outbox.all_told.wait(self._limits.linger_s)
+
+    def _hold(
+        self, primary: Primary, server: FederatedServer, layout: StateLayout, at: int
+    ) -> RoundRecord:
+        """One round, committed."""
+        number, began = server.round, time.monotonic()
+        tries = primary.begin(number + 1)
+        seed = server.rules.seed
+        plan = server.plan(round_seed(seed, number, tries) if tries else None)
+        self._announce(server, plan, layout, at)
+        updates, silent, reports = self._collected(plan, layout, at)
+        record = self._joined(server, plan, updates, silent)
+        self._learn_metadata(server, plan, reports)
+        took_s = time.monotonic() - began
+        primary.commit(self._kept(server, record, took_s, primary.token.number))
+        return record
+
+    def _announce(
+        self, server: FederatedServer, plan: RoundPlan, layout: StateLayout, at: int
+    ) -> None:
+        """The turn last: whoever hears of it finds the rest."""
+        self._outbox.publish(Key(STATE.name, at), layout.to_vector(server.state), copy=False)
+        for device, task in zip(plan.devices, plan.tasks, strict=True):
+            self._outbox.publish(Key(TASK.name, at, device), TASK.to_payload(task.as_json()))
+        announced = Announcement(plan.round, frozenset(plan.devices))
+        self._outbox.publish(Key(TURN.name, at), TURN.to_payload(announced.as_json()))
+
+    def _collected(
+        self, plan: RoundPlan, layout: StateLayout, at: int
+    ) -> tuple[list[Update | None], dict[int, str], dict[int, Report]]:
+        """What devices have sent in time, in the plan's order; why not, of the others."""
+        names = {self._devices[device]: device for device in plan.devices}
+        replies = self._transport.pull(
+            [*names], Key(UPDATE.name, at), length=layout.length, until=all_of([*names]),
+            timeout_s=self._limits.round_s,
+        )  # fmt: skip
+        states: dict[int, State] = {}
+        silent = {names[name]: f"{name} {why}" for name, why in replies.silent.items()}
+        for name, row in zip(replies.names, replies.rows, strict=True):
+            try:
+                states[names[name]] = layout.to_state(np.asarray(row))
+            except InputError as problem:
+                silent[names[name]] = f"{name} sent no state: {problem}"
+        reports = self._reports(names, states, silent, at)
+        updates = [
+            Update(states[d], reports[d].generator_loss, reports[d].discriminator_loss)
+            if d in reports else None
+            for d in plan.devices
+        ]  # fmt: skip
+        return updates, silent, reports
+
+    def _reports(
+        self, names: Mapping[str, int], states: Mapping[int, State], silent: dict[int, str], at: int
+    ) -> dict[int, Report]:
+        """Of those whose state is there."""
+        asked = [name for name, device in names.items() if device in states]
+        if not asked:
+            return {}
+        told = pull_documents(
+            self._transport, asked, Key(REPORT.name, at), until=all_of(asked), timeout_s=_REPORT_S
+        )
+        reports: dict[int, Report] = {}
+        for name in asked:
+            try:
+                if name not in told.documents:
+                    raise InputError(f"{name} sent no report: {told.replies.silent.get(name)}")
+                reports[names[name]] = Report.read(name, told.documents[name])
+            except InputError as problem:
+                silent[names[name]] = str(problem)
+        return reports
+
+    def _joined(
+        self, server: FederatedServer, plan: RoundPlan, updates: list[Update | None],
+        silent: Mapping[int, str],
+    ) -> RoundRecord:  # fmt: skip
+        if self._limits.late == "abort" and None in updates:
+            return server.abandon(plan, silent)
+        try:
+            return server.finish(plan, updates, silent)
+        except QuorumError as problem:  # of a rule that has too few
+            _log.warning("Round %d is abandoned: %s", plan.round, problem)
+            return server.abandon(plan, silent)
+        except RunError:
+            if any(update is not None for update in updates):
+                raise
+            return server.abandon(plan, silent)
+
+    # -- metadata -------------------------------------------------------------------------
+
+    def _begun(self, primary: Primary) -> FederatedServer:
+        """Before the first round: hear what all devices have."""
+        found = pull_documents(
+            self._transport, self._devices, Key(METADATA.name, NEWEST, 0),
+            until=all_of(self._devices), timeout_s=self._limits.join_s,
+        )  # fmt: skip
+        absent = [name for name in self._devices if name not in found.documents]
+        if absent:
+            told = ", ".join(f"{name} ({found.replies.silent[name]})" for name in absent[:5])
+            raise QuorumError(
+                f"{len(absent)} of {len(self._devices)} devices have not joined in "
+                f"{self._limits.join_s:g} s: {told}. Start them, or begin without them.",
+                {name: found.replies.silent[name] for name in absent},
+            )
+        classes = len(self._about.classes)
+        declared = [
+            DeviceMetadata.read(name, found.documents[name], classes) for name in self._devices
+        ]
+        self._versions = [found.replies.steps[name] for name in self._devices]
+        server = self._server(MetadataTable.of(declared, self._devices))
+        primary.commit(self._kept(server, None, 0.0, primary.token.number))
+        return server
+
+    def _server(self, table: MetadataTable) -> FederatedServer:
+        server = federated_server(self._gan, table, self._settings, self._about.classes)
+        if server.rules.keeps_optimizer:  # so that states are alike from the first round on
+            server.state = server.state | fresh_state_of_optimizers(self._gan)
+        return server
+
+    def _learn_metadata(
+        self, server: FederatedServer, plan: RoundPlan, reports: Mapping[int, Report]
+    ) -> None:
+        """Ask those again whose data have changed since."""
+        for device, report in reports.items():
+            if report.metadata <= self._versions[device]:
+                continue
+            name, key = self._devices[device], Key(METADATA.name, report.metadata)
+            told = pull_documents(
+                self._transport, [name], key, until=all_of([name]), timeout_s=_REPORT_S
+            )
+            try:
+                if name not in told.documents:
+                    raise InputError(str(told.replies.silent.get(name)))
+                document = told.documents[name]
+                declared = DeviceMetadata.read(name, document, len(self._about.classes))
+            except InputError as problem:
+                _log.warning("%s has changed, and what it has now is not known: %s", name, problem)
+                continue
+            self._versions[device] = report.metadata
+            server.learn_metadata(server.table.changed(device, declared))
+
+    # -- keeping --------------------------------------------------------------------------
+
+    def _kept(
+        self, server: FederatedServer, record: RoundRecord | None, took_s: float, token: int
+    ) -> LearningState:
+        last = server.joining.last if isinstance(server.joining, Robust) else None
+        tensors = server.state if last is None else server.state | {_LAST: torch.from_numpy(last)}
+        table = server.table
+        moved = server.bytes_per_device()
+        event = record and {
+            **record.as_event(), "seconds": took_s, "server": self._name, "token": token,
+            "bytes_per_device": float(moved.mean()), "most_bytes_of_a_device": int(moved.max()),
+        }  # fmt: skip
+        return LearningState(
+            server.round, tensors, document={"seed": server.rules.seed},
+            devices={
+                name: table.declared(device).as_json() for device, name in enumerate(self._devices)
+            } | {"versions": self._versions},
+            choices=event,
+        )  # fmt: skip
+
+    def _restored(self, primary: Primary, kept: LearningState) -> FederatedServer:
+        """Go on from what another server, or this one before, has committed."""
+        declared = dict(kept.devices)
+        versions = declared.pop("versions")
+        if sorted(declared) != sorted(self._devices):
+            raise ConfigError(
+                f"The state of {self._database.run} is one of {len(declared)} devices, and this "
+                f"server knows {len(self._devices)}. Give the same --devices."
+            )
+        classes = len(self._about.classes)
+        table = MetadataTable.of(
+            [DeviceMetadata.read(name, declared[name], classes) for name in self._devices],
+            self._devices,
+        )
+        server = self._server(table)
+        self._versions = list(versions)
+        tensors = dict(kept.tensors)
+        last = tensors.pop(_LAST, None)
+        check_alike(tensors, server.state, "The database")
+        server.state = {name: tensors[name] for name in server.state}
+        if isinstance(server.joining, Robust) and last is not None:
+            server.joining.last = last.numpy()
+        restore_history(server, [each.choices for each in primary.history()])
+        return server
+
+
+def restore_history(server: FederatedServer, events: Sequence[Mapping[str, Any] | None]) -> None:
+    """Let a server know of the rounds that were held before it."""
+    held = [event for event in events if event is not None]
+    for event in held:
+        server.history.record(event["asked"], event["took_part"], server.table.counts)
+    if held:  # counts may have changed since: what was seen was true then
+        server.history.seen[:] = held[-1]["seen"]
+
+
+def fresh_state_of_optimizers(gan: Gan) -> State:
+    """What the optimizers of both networks keep before their first step."""
+    networks = gan.build(seed=0)
+    optimizers = (
+        gan.optimizer(networks[0].parameters()), gan.optimizer(networks[1].parameters()),
+    )  # fmt: skip
+    return fresh_optimizer_state(networks, optimizers)

@@ -1,0 +1,113 @@
+"""A learning state as one float32 vector, as transports carry it, and back to the same bits.
+
+    floats of 4 bytes and less    as they are
+    whole numbers, truth values   n = h·2²⁴ + l as the two floats h and l, exact up to |n| < 2⁴⁸
+
+Names, shapes and dtypes do not travel: both sides know the layout from the networks that they
+have built. What does not fit it has another length, and is refused before it is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from garfield.core.errors import InputError
+from garfield.core.types import Floats
+from garfield.fedgan.averaging import State
+
+_HALF = 1 << 24
+"""Whole numbers below it are exact in float32."""
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    """Names, shapes and dtypes of a learning state, in order."""
+
+    entries: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
+
+    @staticmethod
+    def of(state: State) -> StateLayout:
+        """The layout of a state; InputError if something in it cannot travel."""
+        for name, tensor in state.items():
+            if tensor.dtype not in _FLOATS and not _is_whole(tensor.dtype):
+                raise InputError(
+                    f"{name} is {tensor.dtype}, and states travel as float32. "
+                    "Keep it as a float32 in the network."
+                )
+        return StateLayout(tuple((k, tuple(t.shape), t.dtype) for k, t in state.items()))
+
+    @property
+    def length(self) -> int:
+        """How many float32 a state takes."""
+        return sum(prod(shape) * _width(dtype) for _, shape, dtype in self.entries)
+
+    def to_vector(self, state: State) -> Floats:
+        """(length,) float32; nothing of it is shared with the state."""
+        found = np.empty(self.length, np.float32)
+        at = 0
+        for name, shape, dtype in self.entries:
+            count = prod(shape)
+            flat = state[name].detach().reshape(-1)
+            if _is_whole(dtype):
+                high, low = _halves(name, flat.to(torch.int64).numpy())
+                found[at : at + count] = high
+                found[at + count : at + 2 * count] = low
+            else:
+                found[at : at + count] = flat.float().numpy()
+            at += count * _width(dtype)
+        return found
+
+    def to_state(self, vector: Floats) -> State:
+        """The state that was written; nothing of it is shared with the vector.
+
+        InputError for whole numbers that no state has, which only a liar sends.
+        """
+        if vector.shape != (self.length,):
+            raise InputError(f"A state has {self.length} numbers, got {vector.shape}.")
+        state: State = {}
+        at = 0
+        for name, shape, dtype in self.entries:
+            count = prod(shape)
+            part = vector[at : at + count]
+            if _is_whole(dtype):
+                flat = _whole(name, part, vector[at + count : at + 2 * count], dtype)
+            else:
+                flat = torch.from_numpy(part.copy()).to(dtype)
+            state[name] = flat.reshape(shape)
+            at += count * _width(dtype)
+        return state
+
+
+def _is_whole(dtype: torch.dtype) -> bool:
+    return not dtype.is_floating_point and not dtype.is_complex
+
+
+def _width(dtype: torch.dtype) -> int:
+    return 2 if _is_whole(dtype) else 1
+
+
+def _halves(name: str, whole: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if len(whole) and int(np.abs(whole).max()) >= _HALF**2:
+        raise InputError(f"{name} has a number of 2⁴⁸ or more, which does not travel exactly.")
+    high = whole // _HALF
+    return high.astype(np.float32), (whole - high * _HALF).astype(np.float32)
+
+
+def _whole(name: str, high: Floats, low: Floats, dtype: torch.dtype) -> Tensor:
+    top, bottom = high.astype(np.float64), low.astype(np.float64)
+    fits = (np.abs(top) <= _HALF) & (bottom >= 0) & (bottom < _HALF)
+    if not (fits & (top == np.floor(top)) & (bottom == np.floor(bottom))).all():
+        raise InputError(f"{name} is not made of whole numbers.")
+    number = torch.from_numpy((top * _HALF + bottom).astype(np.int64))
+    least, most = (
+        (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    )
+    if len(number) and not least <= int(number.min()) <= int(number.max()) <= most:
+        raise InputError(f"{name} has a number that is none of {dtype}.")
+    return number.to(dtype)

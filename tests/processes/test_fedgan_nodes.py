@@ -1,0 +1,252 @@
+"""A federated GAN in processes, over gRPC with TLS: faults by place and time, and what is left."""
+
+import os
+import signal
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from garfield.core.config import made
+from garfield.core.errors import ConfigError, NodeFailed
+from garfield.fedgan.nodes.process_training import ProcessTraining
+from garfield.fedgan.settings import FedganSettings
+from garfield.fedgan.state import open_state_database
+from garfield.fedgan.training import train
+from garfield.runs.run_directory import RunDirectory
+
+pytestmark = pytest.mark.slow
+
+SMALL = {
+    "gan": "lsgan(width=0.125)", "data": "fashion-small", "partition": "iid", "devices": 3,
+    "fraction": 0.67, "local_steps": 2, "batch": 8, "rounds": 4, "judge": "none",
+    "evaluate_every": 0, "seed": 5,
+}  # fmt: skip
+
+
+class Enough(Exception):  # noqa: N818 (it ends a run that has shown what it should)
+    pass
+
+
+class Run:
+    """A training in processes, to whom something is done when a round is over.
+
+    Whoever waits for something to happen in it gives it more rounds than it will need, so that it
+    is never over before, however busy the machine.
+    """
+
+    def __init__(self, path, **changes):
+        self.settings = made(FedganSettings, SMALL | changes)
+        self.directory = RunDirectory(path)
+        self.events, self.training = [], None
+
+    def __call__(self, *script, resume=False):
+        """`script`: pairs of what to wait for in a round's event, and what to do then."""
+        left = list(script)
+        outer = self
+
+        class Watched(ProcessTraining):
+            def __init__(self, *given):
+                super().__init__(*given)
+                outer.training = self
+
+        def tell(event):
+            self.events.append(event)
+            if event["event"] == "round" and left and left[0][0](event):
+                left.pop(0)[1]()
+
+        train(self.settings, self.directory, tell, resume=resume, kind=Watched)
+        assert not left
+
+    def until(self, *script):
+        """Play the script and be content."""
+        with pytest.raises(Enough):
+            self(*script)
+
+    def signal(self, number, *names):
+        for name in names:
+            os.kill(self.training.supervisor.pids[name], number)
+
+    def rounds(self):
+        """What was told of rounds: each once, without a gap."""
+        found = [event for event in self.directory.events() if event["event"] == "round"]
+        assert [event["round"] for event in found] == list(range(len(found)))
+        return found
+
+    def lost(self):
+        return [event["node"] for event in self.events if event["event"] == "lost"]
+
+    def weights(self):
+        return load_file(self.directory.path / "weights" / "generator.safetensors")
+
+
+def enough():
+    raise Enough
+
+
+def after(count):
+    return lambda event: event["round"] + 1 >= count
+
+
+MANY = 100_000
+
+
+@pytest.fixture
+def one_thread():
+    """As in processes: sums of several threads have other bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def simulated(tmp_path, one_thread):
+    def weights(**changes):
+        settings = made(FedganSettings, SMALL | changes | {"simulate": True})
+        directory = RunDirectory(tmp_path / f"simulated-{len(list(tmp_path.iterdir()))}")
+        train(settings, directory, lambda event: None)
+        return load_file(directory.path / "weights" / "generator.safetensors")
+
+    return weights
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+@pytest.mark.parametrize("optimizer_state", ["reset", "average"])
+def test_processes_learn_the_bits_that_simulated_devices_learn(
+    optimizer_state, tmp_path, simulated
+):
+    run = Run(tmp_path / "run", optimizer_state=optimizer_state)
+    run()
+    assert len(run.rounds()) == 4
+    assert same(run.weights(), simulated(optimizer_state=optimizer_state))
+
+
+def test_a_primary_that_is_killed_is_replaced_and_no_round_is_lost_or_told_twice(tmp_path):
+    run = Run(tmp_path / "run", servers=2, lease_s=1.0, rounds=MANY)
+
+    def kill_the_primary():
+        run.signal(signal.SIGKILL, run.events[-1]["server"])
+
+    run.until((after(2), kill_the_primary), (lambda event: event["token"] == 2, enough))
+    rounds = run.rounds()
+    tokens = [event["token"] for event in rounds]
+    assert tokens == sorted(tokens)
+    assert set(tokens) == {1, 2}
+    first, then = rounds[0]["server"], rounds[-1]["server"]
+    assert {first, then} == {"server-0", "server-1"}
+    assert run.lost() == [first]
+
+
+def test_a_primary_that_was_frozen_is_followed_by_nobody_when_it_thaws(tmp_path):
+    run = Run(tmp_path / "run", servers=2, lease_s=1.0, rounds=MANY)
+    frozen, thawed_at = [], []
+
+    def freeze():
+        frozen.append(run.events[-1]["server"])
+        run.signal(signal.SIGSTOP, *frozen)
+
+    def thaw():
+        thawed_at.append(run.events[-1]["round"])
+        run.signal(signal.SIGCONT, *frozen)
+
+    run.until(
+        (after(2), freeze),
+        (lambda event: event["token"] == 2, thaw),
+        (lambda event: event["round"] >= thawed_at[0] + 5, enough),
+    )
+    late = {event["server"] for event in run.rounds() if event["token"] == 2}
+    assert late == {"server-0", "server-1"} - {*frozen}
+    assert max(event["token"] for event in run.rounds()) == 2
+
+
+def test_a_device_that_is_frozen_is_left_out_of_its_rounds_and_comes_back(tmp_path):
+    run = Run(tmp_path / "run", fraction=1.0, round_timeout_s=2.0, rounds=MANY)
+    run.until(
+        (lambda event: 1 in event["took_part"], lambda: run.signal(signal.SIGSTOP, "device-1")),
+        (
+            lambda event: set(event["took_part"]) == {0, 2},
+            lambda: run.signal(signal.SIGCONT, "device-1"),
+        ),
+        (lambda event: 1 in event["took_part"], enough),
+    )
+    left_out = next(event for event in run.rounds() if 1 not in event["took_part"])
+    assert "device-1" in left_out["refused"]["1"]
+
+
+def test_a_late_device_aborts_the_round_if_so_chosen(tmp_path):
+    run = Run(
+        tmp_path / "run", fraction=1.0, round_timeout_s=2.0, rounds=MANY, late_devices="abort"
+    )
+    run.until(
+        (lambda event: event["took_part"], lambda: run.signal(signal.SIGSTOP, "device-1")),
+        (
+            lambda event: not event["took_part"],
+            lambda: run.signal(signal.SIGCONT, "device-1"),
+        ),
+        (lambda event: event["took_part"], enough),
+    )
+    assert {len(event["took_part"]) for event in run.rounds()} == {0, 3}
+    aborted = next(event for event in run.rounds() if not event["took_part"])
+    assert aborted["generator_loss"] is None
+    assert "device-1" in aborted["refused"]["1"]
+
+
+def test_a_device_that_is_gone_is_told_and_the_others_go_on(tmp_path):
+    run = Run(tmp_path / "run", fraction=1.0, round_timeout_s=2.0, rounds=MANY)
+    run.until(
+        (after(1), lambda: run.signal(signal.SIGKILL, "device-2")),
+        (lambda event: set(event["took_part"]) == {0, 1}, enough),
+    )
+    assert run.lost() == ["device-2"]
+
+
+def test_without_any_device_it_ends_and_says_so(tmp_path):
+    run = Run(tmp_path / "run", round_timeout_s=2.0, rounds=MANY)
+    devices = ("device-0", "device-1", "device-2")
+    with pytest.raises(NodeFailed, match="No device is left after round"):
+        run((after(1), lambda: run.signal(signal.SIGKILL, *devices)))
+    assert sorted(run.lost()) == [*devices]
+
+
+def test_without_any_server_it_ends_and_is_resumed_behind_what_was_committed(tmp_path):
+    run = Run(tmp_path / "run", rounds=MANY)
+    with pytest.raises(NodeFailed, match="No server is left"):
+        run((after(2), lambda: run.signal(signal.SIGKILL, "server-0")))
+    held = len(run.rounds())
+    run.settings = made(FedganSettings, SMALL | {"rounds": held + 2})
+    run(resume=True)
+    assert len(run.rounds()) == held + 2
+
+
+def test_a_run_that_was_ended_in_good_order_goes_on_to_the_same_bits(tmp_path, simulated):
+    run = Run(tmp_path / "run", rounds=MANY)
+    run.until((after(2), enough))
+    database = open_state_database(tmp_path / "run" / "state.sqlite", "run")
+    held = database.latest().round  # more than were told of, perhaps
+    database.close()
+    run.settings = made(FedganSettings, SMALL | {"rounds": held + 1})
+    run(resume=True)
+    assert len(run.rounds()) == held + 1
+    assert same(run.weights(), simulated(rounds=held + 1))
+
+
+def test_what_processes_cannot_do_is_refused_before_anything_is_written(tmp_path):
+    for changes, told in (
+        ({"devices": 17}, "--simulate, or take up to 16"),
+        ({"gar": "median", "f": 1, "attack": "reverse", "fraction": 1.0}, "Add --simulate"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            Run(tmp_path / "run", **changes)()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_state_that_is_there_is_not_written_over(tmp_path):
+    where = str(tmp_path / "kept.sqlite")
+    Run(tmp_path / "run", state=where, rounds=1)()
+    (tmp_path / "run").rename(tmp_path / "before")
+    with pytest.raises(ConfigError, match="holds a training named run already"):
+        Run(tmp_path / "run", state=where, rounds=1)()

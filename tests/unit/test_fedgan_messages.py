@@ -1,0 +1,118 @@
+"""What servers and devices say to each other: exact, ordered, and refused if it cannot be true."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as some
+from hypothesis.extra import numpy as arrays
+
+from garfield.core.errors import InputError, RunError
+from garfield.fedgan.nodes.messages import About, Announcement, Report
+from garfield.fedgan.nodes.state_vector import StateLayout
+from garfield.fedgan.nodes.turn import LARGEST_TOKEN, turn
+from garfield.transport.contract import NEWEST
+
+FLOATS = arrays.arrays(
+    np.float32, some.integers(0, 7), elements=some.floats(-(2.0**60), 2.0**60, width=32)
+)
+WHOLE = arrays.arrays(
+    np.int64, arrays.array_shapes(min_dims=0, max_dims=2), elements=some.integers(-(2**47), 2**47)
+)
+
+
+@given(FLOATS, WHOLE, some.lists(some.booleans(), max_size=5))
+def test_a_state_is_the_same_to_the_bit_after_its_journey(floats, whole, flags):
+    state = {
+        "weights": torch.from_numpy(floats),
+        "halves": torch.from_numpy(floats).bfloat16(),
+        "counts": torch.from_numpy(whole),
+        "flags": torch.tensor(flags, dtype=torch.bool),
+        "small": torch.tensor([-3, 7], dtype=torch.int8),
+    }
+    layout = StateLayout.of(state)
+    vector = layout.to_vector(state)
+    assert (vector.dtype, vector.shape) == (np.float32, (layout.length,))
+    again = layout.to_state(vector)
+    assert [*again] == [*state]
+    for name, tensor in state.items():
+        assert again[name].dtype == tensor.dtype
+        assert torch.equal(again[name], tensor)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [(0.5, 0.0), (0.0, -1.0), (0.0, 2.0**24), (2.0**25, 0.0), (0.0, 0.25), (1.0, 0.0)],
+)
+def test_whole_numbers_that_no_network_has_are_refused(written):
+    layout = StateLayout.of({"seen": torch.tensor(3, dtype=torch.int16)})
+    with pytest.raises(InputError, match=r"^seen "):
+        layout.to_state(np.array(written, np.float32))
+
+
+def test_what_cannot_travel_is_named():
+    with pytest.raises(InputError, match=r"^net\.scale is torch\.float64, .* Keep it as a float32"):
+        StateLayout.of({"net.scale": torch.zeros(2, dtype=torch.float64)})
+    huge = {"seen": torch.tensor(2**48)}
+    with pytest.raises(InputError, match=r"^seen has a number of 2⁴⁸ or more"):
+        StateLayout.of(huge).to_vector(huge)
+    layout = StateLayout.of({"weights": torch.zeros(3)})
+    with pytest.raises(InputError, match=r"A state has 3 numbers, got \(2,\)"):
+        layout.to_state(np.zeros(2, np.float32))
+
+
+def test_a_later_primarys_first_turn_is_beyond_all_of_the_one_before():
+    turns = [turn(token, attempt) for token in (1, 2, 9) for attempt in (1, 2, 2**20 - 1)]
+    assert turns == sorted(set(turns))
+    assert turn(LARGEST_TOKEN, 2**20 - 1) < 2**32 < NEWEST
+    with pytest.raises(RunError, match="Begin another run"):
+        turn(LARGEST_TOKEN + 1, 1)
+    with pytest.raises(RunError, match="Resume the run"):
+        turn(1, 2**20)
+
+
+ABOUT = About("lsgan", (1, 28, 28), ("shirt", "bag"), False, "reset")
+
+
+def test_documents_are_read_as_they_were_written():
+    assert About.read(ABOUT.as_json()) == ABOUT
+    for said in (Announcement(3, frozenset({1, 5})), Announcement(9, ended="all rounds are over")):
+        assert Announcement.read(said.as_json()) == said
+    report = Report(0.25, -1.5, 2)
+    assert Report.read("device-1", report.as_json()) == report
+    diverged = Report(float("nan"), float("-inf"), 0).as_json()
+    assert Report.read("device-1", diverged).discriminator_loss == -1e300
+
+
+@pytest.mark.parametrize(
+    ("read", "content", "told"),
+    [
+        (About.read, {}, "does not say what is trained"),
+        (About.read, ABOUT.as_json() | {"image": [1, 28]}, "channels, height and width"),
+        (About.read, ABOUT.as_json() | {"image": [1, 28, True]}, "channels, height and width"),
+        (About.read, ABOUT.as_json() | {"classes": [3]}, "Classes are names"),
+        (About.read, ABOUT.as_json() | {"gan": None}, "gan is a text"),
+        (Announcement.read, {"round": 1}, "announces nothing"),
+        (Announcement.read, {"round": -1, "devices": [], "ended": None}, "has a number"),
+        (Announcement.read, {"round": 1, "devices": [-2], "ended": None}, "Devices are numbers"),
+        (Announcement.read, {"round": 1, "devices": [], "ended": 3}, "ends with a reason"),
+    ],
+)
+def test_what_no_server_says_is_refused(read, content, told):
+    with pytest.raises(InputError, match=told):
+        read(content)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"generator_loss": "low"}, "device-4 reports a loss"),
+        ({"discriminator_loss": True}, "device-4 reports a loss"),
+        ({"metadata": -1}, "metadata of version -1"),
+        ({"metadata": 1.0}, "metadata of version"),
+        ({"more": 1}, "must report losses and metadata"),
+    ],
+)
+def test_a_report_that_cannot_be_true_is_refused_by_name(changes, told):
+    with pytest.raises(InputError, match=told):
+        Report.read("device-4", Report(0.1, 0.2, 0).as_json() | changes)
