@@ -14,6 +14,7 @@ from garfield.fedgan.settings import FedganSettings
 from garfield.fedgan.state import open_state_database
 from garfield.fedgan.training import train
 from garfield.runs.run_directory import RunDirectory
+from tests.marks import heavy_but
 
 pytestmark = pytest.mark.slow
 
@@ -115,7 +116,7 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
 
 
-@pytest.mark.parametrize("optimizer_state", ["reset", "average"])
+@pytest.mark.parametrize("optimizer_state", heavy_but(["reset", "average"], "reset"))
 def test_processes_learn_the_bits_that_simulated_devices_learn(
     optimizer_state, tmp_path, simulated
 ):
@@ -163,6 +164,7 @@ def test_a_primary_that_was_frozen_is_followed_by_nobody_when_it_thaws(tmp_path)
     assert max(event["token"] for event in run.rounds()) == 2
 
 
+@pytest.mark.heavy
 def test_a_device_that_is_frozen_is_left_out_of_its_rounds_and_comes_back(tmp_path):
     run = Run(tmp_path / "run", fraction=1.0, round_timeout_s=2.0, rounds=MANY)
     run.until(
@@ -213,11 +215,11 @@ def test_without_any_device_it_ends_and_says_so(tmp_path):
 
 
 def test_without_any_server_it_ends_and_is_resumed_behind_what_was_committed(tmp_path):
-    run = Run(tmp_path / "run", rounds=MANY)
+    run = Run(tmp_path / "run", rounds=MANY, lease_s=1.0)
     with pytest.raises(NodeFailed, match="No server is left"):
         run((after(2), lambda: run.signal(signal.SIGKILL, "server-0")))
     held = len(run.rounds())
-    run.settings = made(FedganSettings, SMALL | {"rounds": held + 2})
+    run.settings = made(FedganSettings, SMALL | {"rounds": held + 2, "lease_s": 1.0})
     run(resume=True)
     assert len(run.rounds()) == held + 2
 

@@ -8,6 +8,8 @@ app = App(name="fedgan", help="Train a GAN on data that never leaves its devices
 
 _COMMANDS = {
     "train": "Train a GAN on images divided among many devices.",
+    "device": "Take part in a training with images that stay on this machine.",
+    "serve": "Wait to lead a training, and lead it when its server is gone.",
     "sample": "Draw images from the generator of a run.",
     "demo": "Train four times on skewed data: sampling and weights on and off, with pictures.",
 }

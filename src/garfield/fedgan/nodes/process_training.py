@@ -40,6 +40,7 @@ MOST_DEVICES = 16
 """As processes: each takes about 445 MB."""
 _START_S = 120.0
 _TURN_S = 0.5
+_PATIENT = 2  # leases, for a server elsewhere to take over
 _PRELOAD = ["garfield.fedgan.nodes.node_process"]
 
 
@@ -219,7 +220,14 @@ class ProcessTraining(Training):
             return
         if any(True for _ in self.database.history(self.server.round)):
             return  # committed in the meantime
+        if not self.starts_devices and self._another_may_lead():
+            return
         self._refuse_to_wait("No server is left", self.servers)
+
+    def _another_may_lead(self) -> bool:
+        """Whether a server elsewhere leads, or has had no time yet to take over."""
+        leader = self.database.leader()
+        return leader is not None and leader.left_s > -_PATIENT * self.settings.processes.lease_s
 
     def _refuse_to_wait(self, what: str, names: Sequence[str]) -> None:
         assert self.supervisor is not None

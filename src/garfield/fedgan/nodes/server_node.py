@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from garfield.core.config import values_of
 from garfield.core.errors import ConfigError, InputError, LeaseLost, QuorumError, RunError
 from garfield.fedgan.assembling import federated_server
 from garfield.fedgan.averaging import State, check_alike, fresh_optimizer_state
@@ -159,7 +160,7 @@ class ServerNode:
                 )  # fmt: skip
 
     def _say_that_it_is_over(self, server: FederatedServer, at: int, why: str) -> None:
-        announced = Announcement(server.round, ended=why[:200])
+        announced = Announcement(server.round, ended=why[:200].encode("ascii", "replace").decode())
         self._outbox.last_turn = at
         self._outbox.publish(Key(TURN.name, at), TURN.to_payload(announced.as_json()))
         self._outbox.all_told.wait(self._limits.linger_s)
@@ -317,7 +318,8 @@ class ServerNode:
             "bytes_per_device": float(moved.mean()), "most_bytes_of_a_device": int(moved.max()),
         }  # fmt: skip
         return LearningState(
-            server.round, tensors, document={"seed": server.rules.seed},
+            server.round, tensors,
+            document={"about": self._about.as_json(), "settings": values_of(self._settings)},
             devices={
                 name: table.declared(device).as_json() for device, name in enumerate(self._devices)
             } | {"versions": self._versions},

@@ -1,0 +1,76 @@
+"""`garfield fedgan device`: take part in a training with the images of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter, validators
+
+from garfield.cli.exit_codes import DONE
+from garfield.cli.shared import TorchThreads, WholeNumber, names, print_line
+
+
+def device(
+    *,
+    server: Annotated[
+        list[str],
+        Parameter(help="HOST:PORT of the server; of several, with commas, server-0 first."),
+    ],
+    name: Annotated[str, Parameter(help="Which device this is, such as device-3.")],
+    data: Annotated[
+        str, Parameter(help="Its own images: folder:DIR, with a folder a class, or a data set.")
+    ],
+    certificates: Annotated[
+        Path | None,
+        Parameter(metavar="DIR", help="Its certificate, by garfield certs. (none, on loopback)"),
+    ] = None,
+    image_side: Annotated[
+        WholeNumber | None, Parameter(help="Scale and crop images to this side. (as they are)")
+    ] = None,
+    data_dir: Annotated[str | None, Parameter(help="Where data sets lie.")] = None,
+    memory_mb: Annotated[
+        float, Parameter(help="Memory that it offers.", validator=validators.Number(gt=0))
+    ] = 1024.0,
+    compute: Annotated[
+        float,
+        Parameter(
+            help="How fast it computes; 1 for the full load.", validator=validators.Number(gt=0)
+        ),
+    ] = 1.0,
+    give_up_s: Annotated[
+        float,
+        Parameter(
+            help="How long to wait for a server to say anything.",
+            validator=validators.Number(gt=0),
+        ),
+    ] = 600.0,
+    threads: TorchThreads = None,
+) -> int:
+    """Take part in a federated training with images that stay on this machine.
+
+    The device opens the connection, so it may stand behind NAT. What it sends are samples per
+    class, memory, compute, and the networks that it was asked to train.
+    """
+    from garfield.fedgan.nodes.names import device_number
+    from garfield.transport.addresses import check_address
+
+    number, servers = device_number(name), names(server)
+    for address in servers:
+        check_address("--server", address)
+    import torch
+
+    from garfield.fedgan.image_data import dataset_for
+    from garfield.fedgan.nodes.apart import join_as_device, own_images
+    from garfield.fedgan.settings import FedganSettings
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    wanted = FedganSettings(data=data, data_dir=data_dir, image_side=image_side)
+    why = join_as_device(
+        name, number, servers, lambda about: own_images(dataset_for(wanted), about),
+        certificates=certificates, memory_mb=memory_mb, compute=compute, give_up_s=give_up_s,
+        tell=print_line,
+    )  # fmt: skip
+    print_line(f"{name} is done: {why}.")
+    return DONE
