@@ -236,10 +236,34 @@ def test_a_run_that_was_ended_in_good_order_goes_on_to_the_same_bits(tmp_path, s
     assert same(run.weights(), simulated(rounds=held + 1))
 
 
+def test_a_server_that_sees_only_the_sum_learns_the_same(tmp_path, simulated):
+    run = Run(tmp_path / "run", secure_aggregation=True, fraction=1.0, rounds=1)
+    run()
+    assert [sorted(event["took_part"]) for event in run.rounds()] == [[0, 1, 2]]
+    plain, hidden = simulated(fraction=1.0, rounds=1), run.weights()
+    for name, tensor in plain.items():
+        torch.testing.assert_close(hidden[name], tensor, atol=1e-7, rtol=1e-6)
+    assert hidden["layers.0.num_batches_tracked"] == plain["layers.0.num_batches_tracked"]
+
+
+@pytest.mark.heavy
+def test_a_sum_bears_that_a_device_is_lost(tmp_path):
+    run = Run(
+        tmp_path / "run", secure_aggregation=True, devices=4, fraction=1.0, rounds=MANY,
+        round_timeout_s=8.0,
+    )  # fmt: skip
+    run.until(
+        (after(1), lambda: run.signal(signal.SIGKILL, "device-2")),
+        (lambda event: set(event["took_part"]) == {0, 1, 3}, enough),
+    )
+
+
 def test_what_processes_cannot_do_is_refused_before_anything_is_written(tmp_path):
     for changes, told in (
         ({"devices": 17}, "--simulate, or take up to 16"),
         ({"gar": "median", "f": 1, "attack": "reverse", "fraction": 1.0}, "Add --simulate"),
+        ({"secure_aggregation": True}, "The sum of 2 devices a round is no secret"),
+        ({"secure_aggregation": True, "gar": "median"}, "Leave one of the two out"),
     ):
         with pytest.raises(ConfigError, match=told):
             Run(tmp_path / "run", **changes)()

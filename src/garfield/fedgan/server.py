@@ -169,11 +169,42 @@ class FederatedServer:
             every[place] = weight
         states = [None if update is None else update.state for update in usable]
         seed = int(np.random.default_rng((plan.seed, plan.round, _JOINING)).integers(2**63))
-        self.state = self.joining.join(self.state, states, every, seed)
+        joined = self.joining.join(self.state, states, every, seed)
+        losses = [
+            (update.generator_loss, update.discriminator_loss)
+            for update in usable
+            if update is not None
+        ]
+        return self._held(plan, used, joined, losses, refused)
+
+    def finish_joined(
+        self, plan: RoundPlan, joined: Mapping[int, tuple[float, float]], state: State,
+        refused: Mapping[int, str],
+    ) -> RoundRecord:  # fmt: skip
+        """Take over a state that was joined elsewhere, out of what these devices have sent.
+
+        `joined` are their last losses; it was done by `shares_of` them, as when a server sees
+        nothing but the sum.
+        """
+        check_alike(state, self.state, "The sum")
+        used = [place for place, device in enumerate(plan.devices) if device in joined]
+        losses = [joined[plan.devices[place]] for place in used]
+        return self._held(plan, used, state, losses, dict(refused))
+
+    def _held(
+        self, plan: RoundPlan, used: list[int], state: State,
+        losses: Sequence[tuple[float, float]], refused: dict[int, str],
+    ) -> RoundRecord:  # fmt: skip
+        self.state = state
         self._check_finite(plan.round)
         took_part = tuple(plan.devices[place] for place in used)
         self.history.record(plan.devices, took_part, self.table.counts)
-        return self._record(plan, [u for u in usable if u is not None], took_part, refused, shares)
+        return self._record(plan, losses, took_part, refused, self._weights(plan, used))
+
+    def shares_of(self, plan: RoundPlan) -> dict[int, float]:
+        """How much each device of a plan counts; of some of them, in proportion to each other."""
+        shares = self._weights(plan, list(range(len(plan.devices))))
+        return dict(zip(plan.devices, shares, strict=True))
 
     def _check_finite(self, number: int) -> None:
         if not all(t.isfinite().all() for t in self.state.values() if t.is_floating_point()):
@@ -185,7 +216,7 @@ class FederatedServer:
     def abandon(self, plan: RoundPlan, refused: Mapping[int, str]) -> RoundRecord:
         """Let a round pass in which nothing is learned: who was asked counts as asked."""
         self.history.record(plan.devices, (), self.table.counts)
-        return self._record(plan, [], (), dict(refused), [])
+        return self._record(plan, (), (), dict(refused), [])
 
     def _sifted(
         self, plan: RoundPlan, updates: Sequence[Update | None], silent: Mapping[int, str]
@@ -222,15 +253,15 @@ class FederatedServer:
         return found
 
     def _record(
-        self, plan: RoundPlan, updates: list[Update], took_part: tuple[int, ...],
+        self, plan: RoundPlan, losses: Sequence[tuple[float, float]], took_part: tuple[int, ...],
         refused: dict[int, str], shares: list[float],
     ) -> RoundRecord:  # fmt: skip
         loads = {d: t.load for d, t in zip(plan.devices, plan.tasks, strict=True)}
         return RoundRecord(
             plan.round, plan.devices, took_part, refused, tuple(shares),
             samples=sum(loads[device].batch * loads[device].steps for device in took_part),
-            generator_loss=_mean([each.generator_loss for each in updates]),
-            discriminator_loss=_mean([each.discriminator_loss for each in updates]),
+            generator_loss=_mean([of_generator for of_generator, _ in losses]),
+            discriminator_loss=_mean([of_discriminator for _, of_discriminator in losses]),
             kl_seen=kl_of_seen(self.history, self.table.counts),
             seen=tuple(self.history.seen.tolist()),
         )  # fmt: skip

@@ -139,6 +139,8 @@ class ProcessSettings:
     """Without those who are later: complete the round, or abort it."""
     join_timeout_s: Annotated[float, Within(0, above=True)] = 120.0
     """Seconds that all devices have to join, before the first round."""
+    secure_aggregation: bool = False
+    """Let the server see the sum of a round's networks, and none of them. Twice the bytes."""
     listen: str | None = None
     """HOST:PORT for devices that run elsewhere (garfield fedgan device); none are started here."""
     certificates: str | None = None
@@ -177,6 +179,17 @@ class FedganSettings:
             raise ConfigError(
                 f"{self.lies.lying} of {self.population.devices} devices lie: one at least must "
                 "be honest."
+            )
+        if self.processes.secure_aggregation and self.lies.gar:
+            raise ConfigError(
+                f"Secure aggregation shows the server the sum of devices' networks and none of "
+                f"them, and {self.lies.gar} has to compare them with each other. Leave one of the "
+                "two out."
+            )
+        if self.processes.secure_aggregation and self.simulate:
+            raise ConfigError(
+                "Simulated devices send nothing that could be hidden. Leave --simulate or "
+                "--secure-aggregation out."
             )
         if self.lies.gar and self.training.optimizer_state == "average":
             raise ConfigError(

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from garfield.core.errors import InputError, RunError
+from garfield.core.silence import Reason
 from garfield.fedgan.averaging import State
 from garfield.fedgan.device import DeviceData, Task, Trainer
 from garfield.fedgan.metadata import DeviceMetadata
@@ -31,12 +32,21 @@ from garfield.fedgan.nodes.messages import (
     Report,
     later_than,
 )
+from garfield.fedgan.nodes.secure_round import DEVICES_SAY as SECURE_DEVICES_SAY
+from garfield.fedgan.nodes.secure_round import SecureDeviceRound
 from garfield.fedgan.nodes.state_vector import StateLayout
 from garfield.nodes.outbox import Outbox
-from garfield.transport.contract import Key, Transport, first
-from garfield.transport.documents import pull_documents
+from garfield.transport.contract import Key, Payload, Transport, first
+from garfield.transport.documents import (
+    Document,
+    DocumentReplies,
+    document_kind,
+    pull_documents,
+)
 
 _log = logging.getLogger(__name__)
+_LOOK_S, _GLANCE_S = 1.0, 0.1
+"""How often, and for how long, to look for a later turn while a server is silent."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,10 @@ class DeviceLimits:
     """For a task and its state."""
     give_up_s: float = 600.0
     """For any server to say anything at all."""
+
+
+class _TurnOver(Exception):  # noqa: N818 (a signal within this file)
+    """There is nothing more to do in this turn."""
 
 
 class DeviceNode:
@@ -65,15 +79,20 @@ class DeviceNode:
         layout: StateLayout,
         metadata: DeviceMetadata,
         limits: DeviceLimits | None = None,
+        secure: bool = False,
     ) -> None:
-        """`servers` are the names of all that may lead; `metadata` is what it declares first."""
+        """`servers` are the names of all that may lead; `metadata` is what it declares first.
+
+        With `secure`, its networks leave it behind masks alone, whatever a server asks for.
+        """
         self.number, self.data = number, data
         self.turns_trained = 0
         self._trainer, self._transport, self._servers = trainer, transport, list(servers)
         self._layout, self._limits = layout, limits or DeviceLimits()
-        self._turn, self._version = 0, -1
+        self._turn, self._version, self._secure = 0, -1, secure
         self._outbox = Outbox()
-        self._outbox.audience = lambda asker, kind: asker in self._servers and kind in DEVICES_SAY
+        said = DEVICES_SAY | (SECURE_DEVICES_SAY if secure else frozenset())
+        self._outbox.audience = lambda asker, kind: asker in self._servers and kind in said
         self.declare(metadata)
         transport.serve(self._outbox)
 
@@ -96,10 +115,7 @@ class DeviceNode:
         """The next turn that this device hears of, and by whom."""
         deadline = time.monotonic() + self._limits.give_up_s
         while (left_s := deadline - time.monotonic()) > 0:
-            found = pull_documents(
-                self._transport, self._servers, later_than(self._turn), until=first(1),
-                timeout_s=min(self._limits.ask_s, left_s),
-            )  # fmt: skip
+            found = self._newest(self._servers, min(self._limits.ask_s, left_s))
             steps = found.replies.steps
             if steps:
                 server = max(steps, key=steps.__getitem__)
@@ -115,34 +131,60 @@ class DeviceNode:
 
     def _take_part(self, server: str) -> None:
         """Fetch task and state, train, and offer what came of it."""
-        fetched = self._fetch(server)
-        if fetched is None:
-            return
-        task, state = fetched
-        update = self._trainer.train(self.data, state, task)
-        self.turns_trained += 1
-        report = Report(update.generator_loss, update.discriminator_loss, self._version)
-        self._outbox.publish(Key(REPORT.name, self._turn), REPORT.to_payload(report.as_json()))
-        vector = self._layout.to_vector(update.state)
-        self._outbox.publish(Key(UPDATE.name, self._turn), vector, copy=False)
-
-    def _fetch(self, server: str) -> tuple[Task, State] | None:
-        """None if the server is gone, or this turn of it is over."""
-        key, wait_s = Key(TASK.name, self._turn, self.number), self._limits.fetch_s
-        told = pull_documents(self._transport, [server], key, until=first(1), timeout_s=wait_s)
-        if server not in told.documents:
-            _log.info("No task of turn %d: %s", self._turn, told.replies.silent.get(server))
-            return None
-        replies = self._transport.pull(
-            [server], Key(STATE.name, self._turn), length=self._layout.length, until=first(1),
-            timeout_s=wait_s,
-        )  # fmt: skip
-        if not replies.rows:
-            _log.info("No state of turn %d: %s", self._turn, replies.silent.get(server))
-            return None
+        hidden = None
         try:
-            task = Task.read(told.documents[server])
-            return task, self._layout.to_state(replies.rows[0])
-        except InputError as problem:
+            if self._secure:
+                hidden = SecureDeviceRound(
+                    self._transport.name, self.number, self._outbox, self._turn,
+                    lambda key: self._document(server, key),
+                )  # fmt: skip
+                hidden.agree()
+            task, state = self._fetch(server)
+            update = self._trainer.train(self.data, state, task)
+            self.turns_trained += 1
+            report = Report(update.generator_loss, update.discriminator_loss, self._version)
+            self._outbox.publish(Key(REPORT.name, self._turn), REPORT.to_payload(report.as_json()))
+            vector = self._layout.to_vector(update.state)
+            if hidden is None:
+                self._outbox.publish(Key(UPDATE.name, self._turn), vector, copy=False)
+            else:
+                hidden.send(vector - self._layout.to_vector(state))
+                hidden.reveal()
+        except _TurnOver as over:
+            _log.info("Turn %d is over: %s", self._turn, over)
+        except (InputError, RunError) as problem:  # the next turn may go well
             _log.warning("%s asks for what cannot be done: %s", server, problem)
-            return None
+
+    def _fetch(self, server: str) -> tuple[Task, State]:
+        document = self._document(server, Key(TASK.name, self._turn, self.number))
+        row = self._row(server, Key(STATE.name, self._turn), self._layout.length)
+        return Task.read(document), self._layout.to_state(row)
+
+    def _document(self, server: str, key: Key) -> Document:
+        kind = document_kind(key)
+        return kind.read(self._row(server, key, kind.length))
+
+    def _row(self, server: str, key: Key, length: int) -> Payload:
+        """What the server has under a key of this turn; _TurnOver if the turn is over.
+
+        It is, too, as soon as a later one is heard of: a server that is frozen, or cut off, must
+        not keep the device from whoever leads now.
+        """
+        deadline = time.monotonic() + self._limits.fetch_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            replies = self._transport.pull(
+                [server], key, length=length, until=first(1), timeout_s=min(_LOOK_S, left_s)
+            )
+            if replies.rows:
+                return replies.rows[0]
+            if replies.gone or replies.silent[server].reason is Reason.REFUSED:
+                raise _TurnOver(f"{key.kind}: {replies.silent[server]}")
+            others = [name for name in self._servers if name != server]
+            if others and self._newest(others, _GLANCE_S).replies.steps:
+                raise _TurnOver(f"a later one was announced while {server} was silent")
+        raise _TurnOver(f"{key.kind} did not come in {self._limits.fetch_s:g} s")
+
+    def _newest(self, servers: Sequence[str], timeout_s: float) -> DocumentReplies:
+        """Announcements that are later than what was heard of."""
+        key = later_than(self._turn)
+        return pull_documents(self._transport, servers, key, until=first(1), timeout_s=timeout_s)

@@ -14,6 +14,7 @@ stands in them. States are vectors (`state_vector.py`).
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -53,6 +54,7 @@ class About:
     classes: tuple[str, ...]
     conditional: bool
     optimizer_state: str
+    secure_aggregation: bool = False
 
     def as_json(self) -> Document:
         """What is sent."""
@@ -61,7 +63,7 @@ class About:
     @staticmethod
     def read(content: Document) -> About:
         """What a server has sent, checked."""
-        fields = {"gan", "image", "classes", "conditional", "optimizer_state"}
+        fields = {field.name for field in dataclasses.fields(About)}
         if set(content) != fields:
             raise InputError(f"This does not say what is trained: {shown(content)}.")
         image, classes = content["image"], content["classes"]
@@ -76,6 +78,7 @@ class About:
         return About(
             content["gan"], (image[0], image[1], image[2]), tuple(classes),
             content["conditional"] is True, content["optimizer_state"],
+            content["secure_aggregation"] is True,
         )  # fmt: skip
 
 

@@ -124,7 +124,7 @@ def take_part(
         node = DeviceNode(
             number, Trainer(gan), data, transport, wiring.servers,
             layout=StateLayout.of(first_state(gan, about)), metadata=metadata,
-            limits=DeviceLimits(give_up_s=give_up_s),
+            limits=DeviceLimits(give_up_s=give_up_s), secure=about.secure_aggregation,
         )  # fmt: skip
         return node.run()
     finally:

@@ -22,6 +22,8 @@ from garfield.fedgan.averaging import check_alike
 from garfield.fedgan.metadata import DeviceMetadata, MetadataTable
 from garfield.fedgan.nodes.messages import About
 from garfield.fedgan.nodes.node_process import Wiring, run_device, run_server
+from garfield.fedgan.nodes.secure_round import MOST as MOST_SECURE
+from garfield.fedgan.sampling import round_size
 from garfield.fedgan.saved_weights import Described, export
 from garfield.fedgan.settings import FedganSettings
 from garfield.fedgan.simulation import Federation
@@ -63,6 +65,12 @@ def check_processes(settings: FedganSettings) -> None:
         raise ConfigError(
             f"{devices} devices as processes take {0.445 * devices:.0f} GB of memory. Simulate "
             f"them in this process with --simulate, or take up to {MOST_DEVICES}: --devices 8"
+        )
+    size = round_size(settings.training.fraction, devices)
+    if given.secure_aggregation and not 3 <= size <= MOST_SECURE:
+        raise ConfigError(
+            f"The sum of {size} devices a round is no secret, or is more than can be told: secure "
+            f"aggregation takes 3 to {MOST_SECURE}. Set --fraction or --devices."
         )
     if settings.lies.lying:
         raise ConfigError(
@@ -157,7 +165,7 @@ class ProcessTraining(Training):
         s = self.settings
         return About(
             s.gan, self.dataset.image, tuple(self.dataset.classes), s.conditional,
-            s.training.optimizer_state,
+            s.training.optimizer_state, s.processes.secure_aggregation,
         )  # fmt: skip
 
     # -- following ------------------------------------------------------------------------

@@ -24,7 +24,14 @@ import numpy as np
 import torch
 
 from garfield.core.config import values_of
-from garfield.core.errors import ConfigError, InputError, LeaseLost, QuorumError, RunError
+from garfield.core.errors import (
+    ConfigError,
+    DivergedError,
+    InputError,
+    LeaseLost,
+    QuorumError,
+    RunError,
+)
 from garfield.fedgan.assembling import federated_server
 from garfield.fedgan.averaging import State, check_alike, fresh_optimizer_state
 from garfield.fedgan.device import Update
@@ -44,6 +51,8 @@ from garfield.fedgan.nodes.messages import (
     Announcement,
     Report,
 )
+from garfield.fedgan.nodes.secure_round import SERVERS_SAY as SECURE_SERVERS_SAY
+from garfield.fedgan.nodes.secure_round import SecureServerRound
 from garfield.fedgan.nodes.state_vector import StateLayout
 from garfield.fedgan.nodes.turn import turn
 from garfield.fedgan.server import FederatedServer, RoundPlan, RoundRecord
@@ -81,7 +90,8 @@ class _ServerOutbox(Outbox):
 
     def __init__(self, devices: Sequence[str]) -> None:
         super().__init__()
-        self.audience = lambda asker, kind: asker in devices and kind in SERVERS_SAY
+        said = SERVERS_SAY | SECURE_SERVERS_SAY
+        self.audience = lambda asker, kind: asker in devices and kind in said
         self.last_turn: int | None = None
         self.told: set[str] = set()
         self.all_told = threading.Event()
@@ -174,8 +184,11 @@ class ServerNode:
         seed = server.rules.seed
         plan = server.plan(round_seed(seed, number, tries) if tries else None)
         self._announce(server, plan, layout, at)
-        updates, silent, reports = self._collected(plan, layout, at)
-        record = self._joined(server, plan, updates, silent)
+        if self._about.secure_aggregation:
+            record, reports = self._summed(server, plan, layout, at, began)
+        else:
+            updates, silent, reports = self._collected(plan, layout, at)
+            record = self._joined(server, plan, updates, silent)
         self._learn_metadata(server, plan, reports)
         took_s = time.monotonic() - began
         primary.commit(self._kept(server, record, took_s, primary.token.number))
@@ -216,10 +229,11 @@ class ServerNode:
         return updates, silent, reports
 
     def _reports(
-        self, names: Mapping[str, int], states: Mapping[int, State], silent: dict[int, str], at: int
-    ) -> dict[int, Report]:
-        """Of those whose state is there."""
-        asked = [name for name, device in names.items() if device in states]
+        self, names: Mapping[str, int], states: Mapping[int, State] | None,
+        silent: dict[int, str], at: int,
+    ) -> dict[int, Report]:  # fmt: skip
+        """Of those whose state is there, or of all."""
+        asked = [name for name, device in names.items() if states is None or device in states]
         if not asked:
             return {}
         told = pull_documents(
@@ -250,6 +264,38 @@ class ServerNode:
             if any(update is not None for update in updates):
                 raise
             return server.abandon(plan, silent)
+
+    def _summed(
+        self, server: FederatedServer, plan: RoundPlan, layout: StateLayout, at: int, began: float
+    ) -> tuple[RoundRecord, dict[int, Report]]:
+        """A round in which no more than the sum of what devices changed is seen."""
+        names = {self._devices[device]: device for device in plan.devices}
+        shares = {self._devices[d]: share for d, share in server.shares_of(plan).items()}
+        largest = max(shares.values())
+        weights = {name: share / largest for name, share in shares.items()}
+        round_s = self._limits.round_s
+        hidden = SecureServerRound(
+            self._transport, self._outbox, at, layout.length,
+            lambda: round_s - (time.monotonic() - began), min(_REPORT_S, round_s / 4),
+        )  # fmt: skip
+        reports: dict[int, Report] = {}
+        silent: dict[int, str] = {}
+        try:
+            hidden.agree(weights, names)
+            arrived = hidden.collect()
+            if self._limits.late == "abort" and len(arrived) < len(names):
+                raise RunError("not all devices were in time")
+            reports = self._reports({name: names[name] for name in arrived}, None, silent, at)
+            state = layout.changed(server.state, hidden.mean(weights))
+            losses = {names[name]: _losses(reports.get(names[name])) for name in arrived}
+            refused = {names[name]: why for name, why in hidden.silent.items()}
+            return server.finish_joined(plan, losses, state, refused), reports
+        except DivergedError:
+            raise
+        except (RunError, InputError) as problem:
+            _log.warning("Round %d is abandoned: %s", plan.round, problem)
+            refused = {names[name]: why for name, why in hidden.silent.items()}
+            return server.abandon(plan, refused or {plan.devices[0]: str(problem)}), reports
 
     # -- metadata -------------------------------------------------------------------------
 
@@ -350,6 +396,11 @@ class ServerNode:
             server.joining.last = last.numpy()
         restore_history(server, [each.choices for each in primary.history()])
         return server
+
+
+def _losses(report: Report | None) -> tuple[float, float]:
+    """A device whose network is in the sum, and who reports nothing, counts as one without loss."""
+    return (0.0, 0.0) if report is None else (report.generator_loss, report.discriminator_loss)
 
 
 def restore_history(server: FederatedServer, events: Sequence[Mapping[str, Any] | None]) -> None:

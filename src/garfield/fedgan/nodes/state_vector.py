@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -60,6 +61,22 @@ class StateLayout:
                 found[at + count : at + 2 * count] = low
             else:
                 found[at : at + count] = flat.float().numpy()
+            at += count * _width(dtype)
+        return found
+
+    def changed(self, state: State, change: npt.NDArray[np.float64]) -> State:
+        """A state plus a change of its vector, whole numbers rounded to the nearest."""
+        if change.shape != (self.length,):
+            raise InputError(f"A state has {self.length} numbers, got {change.shape}.")
+        found: State = {}
+        at = 0
+        for name, shape, dtype in self.entries:
+            count = prod(shape)
+            part = change[at : at + count]
+            if _is_whole(dtype):
+                part = part * _HALF + change[at + count : at + 2 * count]
+            sum_ = state[name].double() + torch.from_numpy(part.reshape(shape))
+            found[name] = (sum_.round() if _is_whole(dtype) else sum_).to(dtype)
             at += count * _width(dtype)
         return found
 
