@@ -82,6 +82,11 @@ class DeviceData:
             )
         return tuple(torch.bincount(labels, minlength=classes).tolist())
 
+    @staticmethod
+    def unlabelled(images: Tensor, rows: Indices | None = None) -> DeviceData:
+        """Images without labels: all of class 0, until clusters tell them apart (`clustering`)."""
+        return DeviceData(images, torch.zeros(len(images), dtype=torch.int64), rows)
+
     def relabelled(self, labels: Tensor) -> DeviceData:
         """The same images under other labels."""
         return replace(self, labels=labels)

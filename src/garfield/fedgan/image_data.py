@@ -1,4 +1,4 @@
-"""Images by name, and their division among simulated devices.
+"""Images by name, their division among simulated devices, and clusters instead of labels.
 
 `folder:DIR` takes pictures of the user's: one folder a class, or all in one folder, which is one
 class then. They are grey if all of them are, else in colour; every tenth is held out for judging.
@@ -7,14 +7,23 @@ With `--image-side` they are scaled so that the shorter side fits, and cropped t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from garfield.core.errors import InputError, MissingDependency
+from garfield.core.errors import ConfigError, InputError, MissingDependency
 from garfield.data import Dataset, load
 from garfield.data.dataset import Bytes
+from garfield.fedgan.clustering import (
+    PublishedClusters,
+    features_for,
+    features_of,
+    federated_centroids,
+)
 from garfield.fedgan.device import DeviceData
 from garfield.fedgan.partition import divided
 from garfield.fedgan.settings import FedganSettings
@@ -40,9 +49,7 @@ def dataset_for(settings: FedganSettings) -> Dataset:
 def devices_of(dataset: Dataset, settings: FedganSettings) -> list[DeviceData]:
     """The training images of a data set, divided among devices; all share one array."""
     given = settings.population
-    pixels = dataset.pixels("train")
-    pixels = pixels[..., np.newaxis] if pixels.ndim == 3 else pixels
-    images = torch.tensor(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))  # may be read-only
+    images = _as_tensor(dataset)
     labels = dataset.labels("train")
     rng = np.random.default_rng((settings.training.seed, _PARTITION))
     shares = divided(
@@ -50,6 +57,52 @@ def devices_of(dataset: Dataset, settings: FedganSettings) -> list[DeviceData]:
         max_samples=given.max_samples, rng=rng,
     )  # fmt: skip
     return [DeviceData(images, torch.from_numpy(labels), share) for share in shares]
+
+
+def clustered(
+    devices: Sequence[DeviceData], settings: FedganSettings
+) -> tuple[list[DeviceData], PublishedClusters]:
+    """The same devices with clusters for labels, and what the server published for that.
+
+    Their own labels are not looked at. Features of images that many devices share are computed
+    once; what each device would send and decide is the same.
+    """
+    given = settings.population
+    if given.clusters is None:
+        raise ConfigError("How many clusters? Give --clusters.")
+    extractor = features_for(settings.data, given.cluster_features)
+    features = features_of(devices, extractor)
+    fitted_to = features
+    if given.public_images is not None:
+        public = _public_images(settings, tuple(devices[0].images.shape[1:]))
+        fitted_to = features_of([public], extractor)
+    published = PublishedClusters(
+        extractor.key, federated_centroids(fitted_to, given.clusters, settings.training.seed)
+    )
+    tables: dict[int, Tensor] = {}  # who shares images shares their clusters too
+    for data, own in zip(devices, features, strict=True):
+        unused = torch.zeros(len(data.images), dtype=torch.int64)
+        table = tables.setdefault(data.images.data_ptr(), unused)
+        rows = slice(None) if data.rows is None else torch.from_numpy(data.rows)
+        table[rows] = published.labels(own, extractor.key)
+    return [data.relabelled(tables[data.images.data_ptr()]) for data in devices], published
+
+
+def _public_images(settings: FedganSettings, image: tuple[int, ...]) -> DeviceData:
+    """All training images of the public data set, which must be like the devices'."""
+    name = settings.population.public_images
+    assert name is not None
+    public = dataset_for(replace(settings, data=name))
+    if public.image != image:
+        raise InputError(f"Public images are {public.image}, and those of devices {image}.")
+    return DeviceData.unlabelled(_as_tensor(public))
+
+
+def _as_tensor(dataset: Dataset) -> Tensor:
+    """(n, c, h, w) bytes: the training images."""
+    pixels = dataset.pixels("train")
+    pixels = pixels[..., np.newaxis] if pixels.ndim == 3 else pixels
+    return torch.tensor(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))  # may be read-only
 
 
 def read_folder(folder: Path, side: int | None = None) -> Dataset:

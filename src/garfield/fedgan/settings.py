@@ -35,10 +35,28 @@ class DeviceSettings:
     half the iterations."""
     noise_epsilon: Annotated[float | None, Within(0, above=True)] = None
     """Noise on the counts that devices declare: differentially private by this epsilon. (none)"""
+    clusters: Annotated[int | None, Within(2)] = None
+    """Devices have no labels: they count their images by so many clusters instead. (by label)"""
+    cluster_features: str = "auto"
+    """Features that clusters are found by: auto, pixels, small-cnn, or efficientnet."""
+    public_images: str | None = None
+    """Images that clusters are fitted to, folder:DIR or a data set. (sums that devices send)"""
 
     def __post_init__(self) -> None:
         check_numbers(self)
         _check_choices(self)
+        if self.clusters is None and (self.public_images or self.cluster_features != "auto"):
+            raise ConfigError("Features and public images are for clusters: give --clusters too.")
+        if self.noise_epsilon is not None and self.tells_sums:
+            raise ConfigError(
+                "Noised counts beside sums that are not noised would promise what they do not "
+                "keep. Give --public-images to fit clusters to, or leave out --noise-epsilon."
+            )
+
+    @property
+    def tells_sums(self) -> bool:
+        """Devices send sums of features, for clusters to be fitted to them."""
+        return self.clusters is not None and self.public_images is None
 
 
 @dataclass(frozen=True)
@@ -196,6 +214,11 @@ class FedganSettings:
                 "Optimizer state cannot be averaged beside a robust rule: liars would have their "
                 "way with it. Leave --optimizer-state at reset."
             )
+
+    def check_for_processes(self) -> None:
+        """Raise ConfigError for what only simulated devices can do so far."""
+        if self.population.clusters is not None:
+            raise ConfigError("Devices without labels are simulated so far: add --simulate.")
 
 
 @dataclass(frozen=True)

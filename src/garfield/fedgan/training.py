@@ -3,6 +3,7 @@
     config.toml                       all settings
     metrics.jsonl                     an event a line: began, round, evaluated, done
     images/round-00000010.png         what the generator made of the same noise, over time
+    clusters.json                     with --clusters: centroids, and what they are centroids of
     checkpoints/, weights/            as in `saved_weights.py`
 
 Metrics *are* the history of rounds: who was asked and who took part is appended, never written
@@ -23,11 +24,14 @@ from torch import Tensor
 from garfield.core.config import flattened, made, read_toml, settings_of, values_of
 from garfield.core.errors import ConfigError, InputError, MissingDependency
 from garfield.core.events import Event, Sink
+from garfield.core.files import write_json
 from garfield.core.types import Floats
 from garfield.data import Dataset
 from garfield.fedgan.averaging import State, check_alike
+from garfield.fedgan.clustering import PublishedClusters
+from garfield.fedgan.device import DeviceData
 from garfield.fedgan.gan import Gan
-from garfield.fedgan.image_data import FOLDER, dataset_for, devices_of
+from garfield.fedgan.image_data import FOLDER, clustered, dataset_for, devices_of
 from garfield.fedgan.joining import Robust
 from garfield.fedgan.judging import GeneratorEvaluation, judge_for
 from garfield.fedgan.networks import gan_for
@@ -82,15 +86,22 @@ def train(
 class Training:
     """A federated GAN under way, all devices simulated."""
 
+    published: PublishedClusters | None
+    """What devices without labels count their images by."""
+
     def __init__(
         self, settings: FedganSettings, path: Path, evaluation: Evaluation | None = None
     ) -> None:
         self.settings, self.path = settings, path
         self.dataset: Dataset = dataset_for(settings)
-        names = self.dataset.classes
+        self.classes, self.published = self.dataset.classes, None
+        if settings.population.clusters is not None:
+            self._clustered, self.published = clustered(self._divided(), settings)
+            self.classes = self.published.names
         self.gan = gan_for(
-            settings.gan, self.dataset.image, classes=len(names) if settings.conditional else None
-        )
+            settings.gan, self.dataset.image,
+            classes=len(self.classes) if settings.conditional else None,
+        )  # fmt: skip
         self.federation = self._federation()
         self.server = self.federation.server
         self.checkpoints = LearningStates(path / "checkpoints")
@@ -102,11 +113,14 @@ class Training:
         self._evaluated = -1
 
     def _federation(self) -> Federation:
-        names = self.dataset.classes
+        devices = self._divided() if self.published is None else self._clustered
         return simulated(
-            self.gan, devices_of(self.dataset, self.settings), classes=len(names),
-            settings=self.settings, class_names=names,
+            self.gan, devices, classes=len(self.classes), settings=self.settings,
+            class_names=self.classes,
         )  # fmt: skip
+
+    def _divided(self) -> list[DeviceData]:
+        return devices_of(self.dataset, self.settings)
 
     def _judge(self) -> Evaluation | None:
         """The judge that the settings name; without its network, none if any would have done."""
@@ -129,10 +143,13 @@ class Training:
         return GeneratorEvaluation(
             judge, n=wanted.judged_images, seed=self.settings.training.seed,
             train_classifier=wanted.train_classifier and len(self.dataset.classes) > 1,
+            labels_are_classes=self.published is None,
         )  # fmt: skip
 
     def run(self, tell: Sink, *, resumed: bool) -> None:
         """Hold the rounds that are left; what is over is saved, however it ends."""
+        if self.published is not None:
+            write_json(self.path / "clusters.json", self.published.as_json())
         tell(self._began("resumed" if resumed else "began"))
         saved = self.server.round
         if resumed and self._is_time(self.settings.record.evaluate_every, saved - 1):
@@ -195,8 +212,7 @@ class Training:
         kept: State = state if last is None else state | {_LAST: torch.from_numpy(last)}
         self.checkpoints.save(number, kept)
         about = Described(
-            self.settings.gan, self.dataset.image, self.dataset.classes, self.settings.conditional,
-            number,
+            self.settings.gan, self.dataset.image, self.classes, self.settings.conditional, number,
         )  # fmt: skip
         export(self.path / "weights", state, about)
 
@@ -250,9 +266,10 @@ class Training:
             "event": kind, "round": self.server.round, "gan": self.settings.gan,
             "data": self.settings.data, "devices": table.devices,
             "devices_a_round": self.server.rules.devices_a_round,
-            "classes": list(self.dataset.classes), "per_class": table.per_class.tolist(),
+            "classes": list(self.classes), "per_class": table.per_class.tolist(),
             "state_bytes": self.server.state_bytes, "rounds": self.settings.training.rounds,
             "sampling": self.settings.training.sampling,
             "weighting": self.settings.training.weighting, "gar": self.settings.lies.gar,
+            "clusters": None if self.published is None else self.published.key,
             "note": self.note,
         }  # fmt: skip

@@ -22,17 +22,27 @@ class GeneratorEvaluation:
     """Judges a generator by images drawn from one seed, the same noise every time."""
 
     def __init__(
-        self, judge: Judge, *, n: int = MOST, seed: int = 0, train_classifier: bool = True
+        self,
+        judge: Judge,
+        *,
+        n: int = MOST,
+        seed: int = 0,
+        train_classifier: bool = True,
+        labels_are_classes: bool = True,
     ) -> None:
-        """`n` images; fewer than 5,000 are judged as well, and labelled as few."""
+        """`n` images; fewer than 5,000 are judged as well, and labelled as few.
+
+        Labels of conditional networks may be clusters of no known class: then the judge's
+        classifier says what an image is.
+        """
         self.judge, self.n, self.seed = judge, n, seed
-        self._train_classifier = train_classifier
+        self._train_classifier, self._labels_are_classes = train_classifier, labels_are_classes
 
     def __call__(self, gan: Gan, generator: nn.Module, *, last: bool) -> dict[str, Any]:
         """Judge the generator; after the last round, by what its images teach as well."""
         found = self.judge.score(
             drawn_images(gan, generator, self.n, self.seed),
-            labels=asked_labels(gan, self.n),
+            labels=asked_labels(gan, self.n) if self._labels_are_classes else None,
             train_classifier=last and self._train_classifier,
             few_are_enough=self.n < ENOUGH,
             seed=self.seed,
