@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from garfield.core.errors import (
         AccessDenied,
         BoundError,
+        BudgetSpent,
         ClusterError,
         ClusterUnreachable,
         ConfigError,
@@ -58,11 +59,12 @@ __version__ = "0.1.0"
 _HOMES = {
     "garfield.attacks": ("ATTACKS", "Attack", "View", "attack"),
     "garfield.core.errors": (
-        "AccessDenied", "BoundError", "ClusterError", "ClusterUnreachable", "ConfigError",
-        "CoordinationUnreachable", "Deadlock", "DecodingError", "DivergedError", "GarfieldError",
-        "InputError", "LeaseLost", "MissingDependency", "NodeFailed", "ObjectAbsent",
-        "ObjectDamaged", "ObjectMissing", "QuorumError", "RequestRefused", "RunError",
-        "SplitError", "StateUnreachable", "StoreUnreachable", "UnknownName", "WriteConflict",
+        "AccessDenied", "BoundError", "BudgetSpent", "ClusterError", "ClusterUnreachable",
+        "ConfigError", "CoordinationUnreachable", "Deadlock", "DecodingError", "DivergedError",
+        "GarfieldError", "InputError", "LeaseLost", "MissingDependency", "NodeFailed",
+        "ObjectAbsent", "ObjectDamaged", "ObjectMissing", "QuorumError", "RequestRefused",
+        "RunError", "SplitError", "StateUnreachable", "StoreUnreachable", "UnknownName",
+        "WriteConflict",
     ),
     "garfield.gars": ("GARS", "Aggregator", "Explained", "Rule", "chain", "gar", "init"),
     "garfield.gars.robustness": ("worst_kappa",),
@@ -81,9 +83,10 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ATTACKS", "GARS", "STAGES", "AccessDenied", "Aggregator", "Attack", "BoundError",
-    "ByzantineServer", "ByzantineWorker", "ClusterError", "ClusterUnreachable", "ConfigError",
-    "CoordinationUnreachable", "Deadlock", "DecodingError", "DivergedError", "Explained", "GARs",
-    "GarfieldError", "InputError", "LeaseLost", "MissingDependency", "NodeFailed", "ObjectAbsent",
+    "BudgetSpent", "ByzantineServer", "ByzantineWorker", "ClusterError", "ClusterUnreachable",
+    "ConfigError", "CoordinationUnreachable", "Deadlock", "DecodingError", "DivergedError",
+    "Explained", "GARs", "GarfieldError", "InputError", "LeaseLost", "MissingDependency",
+    "NodeFailed", "ObjectAbsent",
     "ObjectDamaged", "ObjectMissing", "Peer", "Plan", "QuorumError", "RequestRefused", "Rule",
     "RunError", "Server", "SplitError", "Stage", "StateUnreachable", "StoreUnreachable",
     "UnknownName", "View", "Worker", "WriteConflict", "attack", "chain", "connect", "contract",

@@ -242,6 +242,7 @@ def test_settings_that_do_not_go_together_are_refused():
         settings(clusters=1)
 
 
+@pytest.mark.slow
 def test_pictures_in_one_folder_train_by_clusters(tmp_path, capsys):
     rng = np.random.default_rng(2)
     (tmp_path / "in").mkdir()

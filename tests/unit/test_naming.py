@@ -157,8 +157,8 @@ def test_bulyan_works_over_any_selecting_rule():
 
 def test_the_public_names_are_these():
     assert sorted(garfield.__all__) == [
-        "ATTACKS", "AccessDenied", "Aggregator", "Attack", "BoundError", "ByzantineServer",
-        "ByzantineWorker", "ClusterError", "ClusterUnreachable", "ConfigError",
+        "ATTACKS", "AccessDenied", "Aggregator", "Attack", "BoundError", "BudgetSpent",
+        "ByzantineServer", "ByzantineWorker", "ClusterError", "ClusterUnreachable", "ConfigError",
         "CoordinationUnreachable", "Deadlock", "DecodingError", "DivergedError", "Explained",
         "GARS", "GARs", "GarfieldError", "InputError", "LeaseLost", "MissingDependency",
         "NodeFailed", "ObjectAbsent", "ObjectDamaged", "ObjectMissing", "Peer", "Plan",

@@ -36,6 +36,7 @@ _TITLES = {
     "population": "Devices",
     "training": "Rounds",
     "lies": "Devices that lie",
+    "privacy": "Differential privacy",
     "processes": "Servers and devices as processes",
     "record": "What is recorded",
 }
@@ -112,6 +113,8 @@ def _run(
                     print_note(event["note"])
             elif event["event"] == "lost":
                 print_note(event["error"])
+            elif event["event"] == "done" and event.get("note"):
+                print_note(event["note"])
             elif event["event"] == "round":
                 over = event["round"] + 1
                 losses = _losses(event)

@@ -14,6 +14,7 @@ GarfieldError
     ├── Deadlock         a simulated node waits where nobody can wake it
     ├── CoordinationUnreachable  what an elastic job has agreed on cannot be read; worth a retry
     ├── StateUnreachable  the database of a federated training does not answer; worth a retry
+    ├── BudgetSpent       a device's privacy budget does not pay for what it is asked for
     ├── LeaseLost         another server has become the primary of a federated training
     ├── ClusterError     Kubernetes' API server refused a request
     │   ├── ClusterUnreachable  it does not answer, or is overloaded; worth a retry
@@ -103,6 +104,10 @@ class CoordinationUnreachable(RunError):  # noqa: N818
 
 class StateUnreachable(RunError):  # noqa: N818
     """The database that keeps a federated training's state does not answer; worth a retry."""
+
+
+class BudgetSpent(RunError):  # noqa: N818
+    """A device's privacy budget does not pay for what it is asked for."""
 
 
 class LeaseLost(RunError):  # noqa: N818

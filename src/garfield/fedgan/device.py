@@ -136,6 +136,10 @@ class Update:
     generator_loss: float
     """The last one."""
     discriminator_loss: float
+    epsilon: float | None = None
+    """What this device has spent of its privacy so far, if it keeps an account."""
+    spent: bool = False
+    """It cannot pay for another such task, and is not to be asked any more."""
 
 
 class Trainer:
@@ -183,11 +187,11 @@ def iterate(
         discriminator_loss = gan.discriminator_loss(
             discriminator(real, *given), discriminator(fake.detach(), *given)
         )
-        _step(optimizers[1], discriminator_loss)
+        stepped(optimizers[1], discriminator_loss)
         if both:
-            with _frozen(discriminator):
+            with frozen(discriminator):
                 generator_loss = gan.generator_loss(discriminator(fake, *given))
-                _step(optimizers[0], generator_loss)
+                stepped(optimizers[0], generator_loss)
     return float(generator_loss.detach()), float(discriminator_loss.detach())
 
 
@@ -199,14 +203,15 @@ def drawing_from(seed: int) -> Iterator[None]:
         yield
 
 
-def _step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+def stepped(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    """Take one step down the gradient of a loss."""
     optimizer.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
 
 
 @contextmanager
-def _frozen(network: nn.Module) -> Iterator[None]:
+def frozen(network: nn.Module) -> Iterator[None]:
     """Take no gradient for its weights: only what flows through to the generator counts."""
     trained = [each for each in network.parameters() if each.requires_grad]
     for parameter in trained:

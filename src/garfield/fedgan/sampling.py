@@ -12,6 +12,9 @@ looked at. "Balanced" is a smaller divergence from everybody's classes.
 
 **random**: every device alike, as in plain federated learning.
 
+Who takes no part any more (a device whose privacy budget is spent) is passed over, and shares are
+fair among the others.
+
 What was *seen* is what devices that really took part declare; who was *asked* counts whether it
 answered or not, so one that never answers is not "never asked" for ever.
 
@@ -48,7 +51,13 @@ class SamplingHistory:
         """(devices,) rounds in which each really took part."""
         self.seen: npt.NDArray[np.int64] = np.zeros(classes, np.int64)
         """(classes,) samples declared by those who took part, one round on top of the other."""
+        self.gone: npt.NDArray[np.bool_] = np.zeros(devices, np.bool_)
+        """(devices,) who takes no part any more."""
         self.rounds = 0
+
+    def leave(self, devices: Any) -> None:
+        """Ask these devices no more."""
+        self.gone[np.asarray(devices, dtype=np.intp)] = True
 
     def record(self, asked: Any, took_part: Any, counts: Counts) -> None:
         """Add a round: who was asked, who of them really took part."""
@@ -85,11 +94,14 @@ class RandomSampling:
     """Every device alike, none twice in a round."""
 
     def __init__(self, counts: Counts) -> None:
-        self._devices = len(counts)
+        """What devices have plays no part."""
 
     def choose(self, history: SamplingHistory, count: int, rng: np.random.Generator) -> list[int]:
         """Devices of the round, in ascending order."""
-        chosen: list[int] = rng.choice(self._devices, count, replace=False).tolist()
+        there = np.flatnonzero(~history.gone)
+        chosen: list[int] = there[
+            rng.choice(len(there), min(count, len(there)), replace=False)
+        ].tolist()
         return sorted(chosen)
 
 
@@ -115,7 +127,8 @@ class BalancedSampling:
     def choose(self, history: SamplingHistory, count: int, rng: np.random.Generator) -> list[int]:
         """Devices of the round, in the order in which they were found."""
         most = _most_rounds(history, count)
-        candidates = [_Candidates(ids, history.asked, most, count) for ids in self._of_class]
+        asked = np.where(history.gone, most, history.asked)  # as if they had had their share
+        candidates = [_Candidates(ids, asked, most, count) for ids in self._of_class]
         seen = history.seen * self._per_share + self._nobody  # (classes,) relative to shares
         chosen: list[int] = []
         taken: set[int] = set()
@@ -135,7 +148,8 @@ class BalancedSampling:
 
 def _most_rounds(history: SamplingHistory, count: int) -> int:
     """How often a device may have been asked when this round is over."""
-    fair = (int(history.asked.sum()) + count) / len(history.asked)
+    there = ~history.gone
+    fair = (int(history.asked[there].sum()) + count) / max(1, int(there.sum()))
     return max(1, int(_FAIR * fair))
 
 

@@ -13,7 +13,7 @@ whoever carries may then `abandon` the round, which counts as held by nobody, an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from garfield.core.errors import DivergedError, InputError, RunError
 from garfield.fedgan.averaging import State, check_alike
 from garfield.fedgan.device import Task, Update
-from garfield.fedgan.joining import Joining
+from garfield.fedgan.joining import Joining, Robust
 from garfield.fedgan.load import LoadModel
 from garfield.fedgan.metadata import MetadataTable
 from garfield.fedgan.sampling import SamplingHistory, kl_of_seen, sampler
@@ -72,13 +72,19 @@ class RoundRecord:
     """Divergence of all samples that the server has seen through devices from everybody's."""
     seen: tuple[int, ...]
     """Declared samples of each class that took part so far."""
+    epsilon: dict[int, float] = field(default_factory=dict)
+    """What devices that took part have spent of their privacy so far, of those with an account."""
+    spent: tuple[int, ...] = ()
+    """Who has spent all of it, and is asked no more."""
 
     def as_event(self) -> dict[str, Any]:
-        """A line of metrics."""
-        return {
+        """A line of metrics; it speaks of privacy only where there are accounts of it."""
+        event = {
             "event": "round", **vars(self),
             "refused": {str(device): why for device, why in self.refused.items()},
+            "epsilon": {str(device): spent for device, spent in self.epsilon.items()},
         }  # fmt: skip
+        return event if self.epsilon else _without(event, "epsilon", "spent")
 
 
 class FederatedServer:
@@ -112,6 +118,12 @@ class FederatedServer:
     def round(self) -> int:
         """How many rounds are over."""
         return self.history.rounds
+
+    @property
+    def over(self) -> bool:
+        """Too few devices are left for another round; a robust rule needs as many as ever."""
+        least = self.rules.devices_a_round if isinstance(self.joining, Robust) else 1
+        return int(np.count_nonzero(~self.history.gone)) < least
 
     @property
     def state_bytes(self) -> int:
@@ -175,7 +187,16 @@ class FederatedServer:
             for update in usable
             if update is not None
         ]
-        return self._held(plan, used, joined, losses, refused)
+        record = self._held(plan, used, joined, losses, refused)
+        return self._with_accounts(record, [update for update in usable if update is not None])
+
+    def _with_accounts(self, record: RoundRecord, updates: Sequence[Update]) -> RoundRecord:
+        """The record with what devices say of their privacy; who has spent it is asked no more."""
+        told = list(zip(record.took_part, updates, strict=True))
+        spent = tuple(device for device, update in told if update.spent)
+        self.history.leave(spent)
+        found = {device: u.epsilon for device, u in told if u.epsilon is not None}
+        return replace(record, epsilon=found, spent=spent)
 
     def finish_joined(
         self, plan: RoundPlan, joined: Mapping[int, tuple[float, float]], state: State,
@@ -272,6 +293,10 @@ _SAMPLING, _JOINING, _TRAINING = 1, 2, 3  # so that no two draw the same numbers
 
 def _mean(losses: Sequence[float]) -> float | None:
     return float(np.mean(losses)) if losses else None
+
+
+def _without(event: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in event.items() if name not in names}
 
 
 def _of_optimizer(name: str) -> bool:

@@ -121,6 +121,26 @@ class LieSettings:
 
 
 @dataclass(frozen=True)
+class PrivacySettings:
+    """A discriminator trained with differential privacy, and what each device may spend of it."""
+
+    dp_epsilon: Annotated[float | None, Within(0, above=True)] = None
+    """Train the discriminator by DP-SGD; a device stops when it has spent so much. (no privacy)"""
+    dp_delta: Annotated[float, Within(0, 1, above=True, below=True)] = 1e-5
+    """The probability with which epsilon may not hold; well below one over a device's images."""
+    dp_clip: Annotated[float, Within(0, above=True)] = 1.0
+    """The norm to which the gradient of each real image is clipped."""
+    dp_noise: Annotated[float, Within(0, above=True)] = 1.0
+    """Standard deviation of the noise on the sum of clipped gradients, in clips."""
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        others = (self.dp_delta, self.dp_clip, self.dp_noise)
+        if self.dp_epsilon is None and others != (1e-5, 1.0, 1.0):
+            raise ConfigError("Clipping, noise and delta need a budget: give --dp-epsilon too.")
+
+
+@dataclass(frozen=True)
 class RecordSettings:
     """What is written down, and when."""
 
@@ -188,6 +208,7 @@ class FedganSettings:
     population: DeviceSettings = field(default_factory=DeviceSettings)
     training: RoundSettings = field(default_factory=RoundSettings)
     lies: LieSettings = field(default_factory=LieSettings)
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
     processes: ProcessSettings = field(default_factory=ProcessSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
 
@@ -214,11 +235,18 @@ class FedganSettings:
                 "Optimizer state cannot be averaged beside a robust rule: liars would have their "
                 "way with it. Leave --optimizer-state at reset."
             )
+        if self.privacy.dp_epsilon is not None and self.population.tells_sums:
+            raise ConfigError(
+                "Devices that send sums of their features for clusters keep no promise of "
+                "differential privacy. Give --public-images to fit clusters to."
+            )
 
     def check_for_processes(self) -> None:
         """Raise ConfigError for what only simulated devices can do so far."""
         if self.population.clusters is not None:
             raise ConfigError("Devices without labels are simulated so far: add --simulate.")
+        if self.privacy.dp_epsilon is not None:
+            raise ConfigError("Devices with a privacy budget are simulated so far: add --simulate.")
 
 
 @dataclass(frozen=True)

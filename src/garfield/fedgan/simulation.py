@@ -12,7 +12,8 @@ What they would send and receive is counted, not sent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +29,8 @@ from garfield.fedgan.assembling import (
     layout_of,
 )
 from garfield.fedgan.averaging import load_networks
-from garfield.fedgan.device import DeviceData, Trainer, Update
+from garfield.fedgan.device import DeviceData, Task, Trainer, Update
+from garfield.fedgan.differential_privacy import PrivateDevices, private_devices
 from garfield.fedgan.gan import Gan
 from garfield.fedgan.lying import METADATA_ATTACKS, Liars
 from garfield.fedgan.metadata import DeviceMetadata, MetadataTable, noised
@@ -42,23 +44,41 @@ class Federation:
     """A server and its devices, all here."""
 
     def __init__(
-        self, gan: Gan, devices: Sequence[DeviceData], server: FederatedServer, liars: Liars | None
-    ) -> None:
+        self, gan: Gan, devices: Sequence[DeviceData], server: FederatedServer,
+        liars: Liars | None, private: PrivateDevices | None = None,
+    ) -> None:  # fmt: skip
         self.gan, self.devices, self.server, self.liars = gan, devices, server, liars
+        self.private = private
         self._trainer = Trainer(gan)
+        if private is not None:
+            server.history.leave(private.spent())
 
     def round(self) -> RoundRecord:
         """Hold one round."""
         server = self.server
         plan = server.plan()
         updates: Sequence[Update | None] = [
-            self._trainer.train(self.devices[device], server.state, task)
+            self._trained(device, task)
             for device, task in zip(plan.devices, plan.tasks, strict=True)
         ]
         if self.liars is not None:
             rng = np.random.default_rng((server.rules.seed, plan.round, _LIES))
             updates = self.liars.told(server.state, plan.devices, updates, rng)
         return server.finish(plan, updates)
+
+    def _trained(self, device: int, task: Task) -> Update:
+        data, state = self.devices[device], self.server.state
+        if self.private is None:
+            return self._trainer.train(data, state, task)
+        return self.private.train(device, data, state, task)
+
+    def replay(self, event: Mapping[str, Any]) -> None:
+        """Take note of a round that a resumed run has behind it, as its metrics tell it."""
+        history = self.server.history
+        history.record(event["asked"], event["took_part"], self.server.table.counts)
+        if self.private is not None:
+            self.private.charge_again(event["asked"])
+            history.leave(event.get("spent", ()))
 
     @property
     def generator(self) -> torch.nn.Module:
@@ -88,7 +108,11 @@ def simulated(
     table = declared(devices, classes, settings, liars)
     server = federated_server(gan, table, settings, class_names)
     data, lying = _lying(gan, devices, classes, settings, liars)
-    return Federation(gan, data, server, lying)
+    loads = [
+        server.rules.load.of(memory, compute)
+        for memory, compute in zip(table.memory_mb, table.compute, strict=True)
+    ]
+    return Federation(gan, data, server, lying, private_devices(gan, data, loads, settings))
 
 
 def declared(

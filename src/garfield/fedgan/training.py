@@ -155,7 +155,7 @@ class Training:
         if resumed and self._is_time(self.settings.record.evaluate_every, saved - 1):
             self._evaluate(tell)  # unless that was done before it was broken off
         try:
-            while (before := self.server.round) < self.settings.training.rounds:
+            while (before := self.server.round) < self._last:
                 self._hold(tell)
                 if self._is_time(self.settings.record.evaluate_every, before):
                     self._evaluate(tell)
@@ -165,12 +165,27 @@ class Training:
         finally:
             if self._whole[0] > saved:
                 self.save()
-        tell({"event": "done", "round": self.server.round})
+        tell({"event": "done", "round": self.server.round, "note": self._ended()})
+
+    @property
+    def _last(self) -> int:
+        """How many rounds there are: fewer than were asked for if no device is left for them."""
+        return self.server.round if self.server.over else self.settings.training.rounds
+
+    def _ended(self) -> str:
+        """Why it has ended before its time; empty if it has not."""
+        wanted, budget = self.settings.training.rounds, self.settings.privacy.dp_epsilon
+        if self.server.round >= wanted or budget is None:
+            return ""
+        return (
+            f"It ends after {self.server.round} of {wanted} rounds: too few devices are left that "
+            f"can pay for another within their privacy budget of ε = {budget:g}."
+        )
 
     def _is_time(self, every: int, before: int) -> bool:
         """Whether a multiple of `every`, or the end, was reached since that round."""
         now = self.server.round
-        last = now == self.settings.training.rounds
+        last = now == self._last
         return last or (every > 0 and now // every > before // every)
 
     def _hold(self, tell: Sink) -> None:
@@ -199,7 +214,7 @@ class Training:
         write_grid(self.federation.images(GRID, seed=self.settings.training.seed), self.path / path)
         found: dict[str, Any] = {}
         if self.evaluation is not None:
-            last = number == self.settings.training.rounds
+            last = number == self._last
             found = self.evaluation(self.gan, self.federation.generator, last=last)
         took = time.monotonic() - began
         tell({"event": "evaluated", "round": number, "grid": str(path), "seconds": took, **found})
@@ -241,7 +256,7 @@ class Training:
                 f"{directory.metrics} does not hold all {number} rounds before the checkpoint."
             )
         for event in rounds:
-            self.server.history.record(event["asked"], event["took_part"], self.server.table.counts)
+            self.federation.replay(event)
         self._evaluated = max((event["round"] for event in past.evaluations), default=-1)
         found = {name: found[name] for name in like}  # files sort them: vectors must not change
         self.server.state = found
@@ -270,6 +285,16 @@ class Training:
             "state_bytes": self.server.state_bytes, "rounds": self.settings.training.rounds,
             "sampling": self.settings.training.sampling,
             "weighting": self.settings.training.weighting, "gar": self.settings.lies.gar,
+            **self._privacy(),
             "clusters": None if self.published is None else self.published.key,
             "note": self.note,
+        }  # fmt: skip
+
+    def _privacy(self) -> dict[str, Any]:
+        given, private = self.settings.privacy, self.federation.private
+        if private is None:
+            return {}
+        return {
+            "epsilon_budget": given.dp_epsilon, "delta": given.dp_delta, "clip": given.dp_clip,
+            "noise": given.dp_noise, "spent": private.spent(),
         }  # fmt: skip

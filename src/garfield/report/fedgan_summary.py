@@ -25,10 +25,13 @@ class FedganHistory:
     """The first of them: networks, data, devices, classes."""
     rounds: Sequence[Event]
     evaluations: Sequence[Event]
+    ended: str = ""
+    """Why it ended before its time, if it did."""
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> FedganHistory:
         began: Event = {}
+        ended = ""
         rounds: list[Event] = []
         evaluations: list[Event] = []
         for event in events:
@@ -37,17 +40,36 @@ class FedganHistory:
                 rounds.append(event)
             elif kind == "evaluated":
                 evaluations.append(event)
+            elif kind == "done":
+                ended = event.get("note", "")
             elif kind in ("began", "resumed"):
-                began = began or event
+                began, ended = began or event, ""
                 over = event["round"]
                 rounds = [each for each in rounds if each["round"] < over]
                 evaluations = [each for each in evaluations if each["round"] <= over]
-        return cls(began, rounds, evaluations)
+        return cls(began, rounds, evaluations, ended)
 
     @property
     def judged(self) -> list[Event]:
         """The evaluations that a judge took part in."""
         return [each for each in self.evaluations if each.get("fid") is not None]
+
+    @property
+    def privacy(self) -> dict[str, Any]:
+        """ε that any device has spent at most, and how many have spent all; empty without DP."""
+        if self.began.get("epsilon_budget") is None:
+            return {}
+        spent = {
+            *self.began["spent"],
+            *(each for event in self.rounds for each in event.get("spent", ())),
+        }
+        found = [each for event in self.rounds for each in event.get("epsilon", {}).values()]
+        return {
+            "epsilon": max(found, default=0.0),
+            "epsilon_budget": self.began["epsilon_budget"],
+            "delta": self.began["delta"],
+            "devices_spent": len(spent),
+        }
 
     def time_s(self, over: int) -> float:
         """Seconds that so many rounds took."""
@@ -79,6 +101,8 @@ def fedgan_summary(events: Iterable[Event]) -> dict[str, Any]:
         "refused": sum(len(each["refused"]) for each in rounds),
         "generator_loss": last.get("generator_loss"),
         "discriminator_loss": last.get("discriminator_loss"),
+        "ended": history.ended,
+        **history.privacy,
         **{
             name: history.began.get(name)
             for name in (
@@ -112,6 +136,11 @@ def _lines(summary: Mapping[str, Any]) -> dict[str, str]:
         f"{summary['most_bytes_of_a_device'] / 1e6:.2f} MB at most",
         "refused": f"{summary['refused']} answers" if summary["refused"] else "",
     }
+    if "epsilon" in summary:
+        lines["privacy"] = (
+            f"ε ≤ {summary['epsilon']:.2f} of {summary['epsilon_budget']:g} for any device, "
+            f"δ = {summary['delta']:g}; {summary['devices_spent']} have none left for a round"
+        )
     if summary["fid"] is not None:
         modes = "" if summary["modes"] is None else f"; {summary['modes']} modes"
         spread = "" if summary["class_kl"] is None else f"; KL of classes {summary['class_kl']:.3f}"

@@ -5,7 +5,9 @@
 | lsgan | grey or colour, 28×28, 32×32, up to 64   | width: of the generator, 1 is the full  |
 | dcgan | grey or colour, 64×64                    | ngf, ndf: channels next to the image    |
 
-Both have conditional variants: given a number of classes, their networks take labels.
+Both have conditional variants: given a number of classes, their networks take labels. With
+`group_norm=True` the discriminator has group norm instead of batch norm: training it with
+differential privacy needs that.
 
 On a CPU convolutions work on images with their channels last, so modules turn their input
 that way; weights stay as they are, which is what a state that travels needs.

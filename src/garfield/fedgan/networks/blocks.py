@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -14,16 +15,24 @@ Network = TypeVar("Network", bound=nn.Module)
 def started(network: Network) -> Network:
     """The same network with weights from N(0, 0.02), as DCGAN's authors advise.
 
-    Radford et al., ICLR 2016, section 4. Scales of batch norm come from N(1, 0.02).
+    Radford et al., ICLR 2016, section 4. Scales of batch or group norm come from N(1, 0.02).
     """
     for layer in network.modules():
         if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, nn.Embedding)):
             nn.init.normal_(layer.weight, 0.0, 0.02)
-        elif isinstance(layer, nn.BatchNorm2d):
+        elif isinstance(layer, (nn.BatchNorm2d, nn.GroupNorm)):
             nn.init.normal_(layer.weight, 1.0, 0.02)
         if getattr(layer, "bias", None) is not None and not isinstance(layer, nn.Embedding):
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
     return network
+
+
+def normed(maps: int, *, group_norm: bool) -> nn.Module:
+    """Batch norm; or group norm, which keeps the images of a batch apart, of 8 groups if it can.
+
+    Wu and He, ECCV 2018. A discriminator with group norm can be trained privately.
+    """
+    return nn.GroupNorm(math.gcd(maps, 8), maps) if group_norm else nn.BatchNorm2d(maps)
 
 
 def channels_last(images: Tensor) -> Tensor:

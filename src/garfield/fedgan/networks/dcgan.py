@@ -16,7 +16,14 @@ from torch.nn import functional
 
 from garfield.core.errors import ConfigError
 from garfield.fedgan.gan import Gan, Image, gan
-from garfield.fedgan.networks.blocks import LabelledNoise, Score, adam, channels_last, started
+from garfield.fedgan.networks.blocks import (
+    LabelledNoise,
+    Score,
+    adam,
+    channels_last,
+    normed,
+    started,
+)
 
 LATENT = 100
 _LABEL = 50  # numbers that a label becomes beside the noise
@@ -25,8 +32,9 @@ _SIDE = 64
 
 @gan("dcgan")
 def dcgan(
-    image: Image, *, classes: int | None = None, ngf: int = 64, ndf: int | None = None
-) -> Gan:
+    image: Image, *, classes: int | None = None, ngf: int = 64, ndf: int | None = None,
+    group_norm: bool = False,
+) -> Gan:  # fmt: skip
     """Deep convolutional GAN for images of 64×64."""
     channels, height, side = image
     if (height, side) != (_SIDE, _SIDE):
@@ -40,7 +48,7 @@ def dcgan(
             raise ConfigError(f"dcgan.{name} must be at least 1, got {value}.")
     return Gan(
         generator=lambda: started(DcganGenerator(channels, classes, ngf)),
-        discriminator=lambda: started(DcganDiscriminator(channels, classes, ndf)),
+        discriminator=lambda: started(DcganDiscriminator(channels, classes, ndf, group_norm)),
         latent=LATENT,
         generator_loss=generator_loss,
         discriminator_loss=discriminator_loss,
@@ -83,13 +91,15 @@ class DcganGenerator(nn.Module):
 class DcganDiscriminator(nn.Module):
     """(b, channels, 64, 64) [, labels] -> (b,) scores."""
 
-    def __init__(self, channels: int, classes: int | None, ndf: int) -> None:
+    def __init__(
+        self, channels: int, classes: int | None, ndf: int, group_norm: bool = False
+    ) -> None:
         super().__init__()
         first = nn.Conv2d(channels, ndf, 4, stride=2, padding=1, bias=False)
         layers: list[nn.Module] = [first, nn.LeakyReLU(0.2)]
         for maps in (ndf, 2 * ndf, 4 * ndf):
             halved = nn.Conv2d(maps, 2 * maps, 4, stride=2, padding=1, bias=False)
-            layers += [halved, nn.BatchNorm2d(2 * maps), nn.LeakyReLU(0.2)]
+            layers += [halved, normed(2 * maps, group_norm=group_norm), nn.LeakyReLU(0.2)]
         self.layers = nn.Sequential(*layers, nn.Flatten())
         self.score = Score(8 * ndf * 4 * 4, classes)
 

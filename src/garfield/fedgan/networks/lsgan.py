@@ -16,7 +16,14 @@ from torch import Tensor, nn
 
 from garfield.core.errors import ConfigError
 from garfield.fedgan.gan import Gan, Image, gan
-from garfield.fedgan.networks.blocks import LabelledNoise, Score, adam, channels_last, started
+from garfield.fedgan.networks.blocks import (
+    LabelledNoise,
+    Score,
+    adam,
+    channels_last,
+    normed,
+    started,
+)
 
 LATENT = 100
 _LABEL = 50  # numbers that a label becomes beside the noise
@@ -24,7 +31,9 @@ _SMALLEST, _LARGEST = 16, 64
 
 
 @gan("lsgan")
-def lsgan(image: Image, *, classes: int | None = None, width: float = 1.0) -> Gan:
+def lsgan(
+    image: Image, *, classes: int | None = None, width: float = 1.0, group_norm: bool = False
+) -> Gan:
     """Least-squares GAN for images of 16×16 to 64×64."""
     channels, height, side = image
     if height != side or side % 4 or not _SMALLEST <= side <= _LARGEST:
@@ -38,7 +47,7 @@ def lsgan(image: Image, *, classes: int | None = None, width: float = 1.0) -> Ga
         raise ConfigError(f"lsgan.width must be within 1/16..4, got {width}.")
     return Gan(
         generator=lambda: started(LsganGenerator(channels, side, classes, width)),
-        discriminator=lambda: started(LsganDiscriminator(channels, side, classes)),
+        discriminator=lambda: started(LsganDiscriminator(channels, side, classes, group_norm)),
         latent=LATENT,
         generator_loss=generator_loss,
         discriminator_loss=discriminator_loss,
@@ -86,13 +95,15 @@ class LsganGenerator(nn.Module):
 class LsganDiscriminator(nn.Module):
     """(b, channels, side, side) [, labels] -> (b,) scores."""
 
-    def __init__(self, channels: int, side: int, classes: int | None) -> None:
+    def __init__(
+        self, channels: int, side: int, classes: int | None, group_norm: bool = False
+    ) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            *_halved(channels, 16, normed=False),
-            *_halved(16, 32),
-            *_halved(32, 64),
-            *_halved(64, 128),
+            *_halved(channels, 16),
+            *_halved(16, 32, normed(32, group_norm=group_norm)),
+            *_halved(32, 64, normed(64, group_norm=group_norm)),
+            *_halved(64, 128, normed(128, group_norm=group_norm)),
             nn.Flatten(),
         )
         self.score = Score(128 * (-(-side // 16)) ** 2, classes)
@@ -102,8 +113,7 @@ class LsganDiscriminator(nn.Module):
         return score
 
 
-def _halved(channels: int, maps: int, *, normed: bool = True) -> list[nn.Module]:
+def _halved(channels: int, maps: int, *norm: nn.Module) -> list[nn.Module]:
     """Half the side, rounded up."""
-    norm: list[nn.Module] = [nn.BatchNorm2d(maps)] if normed else []
     convolution = nn.Conv2d(channels, maps, 3, stride=2, padding=1)
     return [convolution, *norm, nn.LeakyReLU(0.2), nn.Dropout2d(0.25)]
