@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from garfield.core.errors import InputError
-from garfield.fedgan.averaging import NETWORKS, network_state
+from garfield.fedgan.averaging import NETWORKS, State, network_state
 from garfield.fedgan.gan import Gan
 from garfield.fedgan.joining import Layout, Robust, Weighted
 from garfield.fedgan.load import Load, LoadModel
@@ -27,17 +27,29 @@ def federated_server(
     class_names: Sequence[str] | None = None,
 ) -> FederatedServer:
     """A server before its first round; refuses what cannot work before anything is trained."""
-    rounds, lies = settings.training, settings.lies
-    size = round_size(rounds.fraction, table.devices)
     classes = table.counts.shape[1]
     if gan.conditional_on is not None and gan.conditional_on < classes:
         raise InputError(
             f"The networks know {gan.conditional_on} classes, and the data have {classes}."
         )
+    networks = gan.build(settings.training.seed)
+    state, parameters = network_state(networks), parameter_names(networks)
+    return server_of_state(state, parameters, table, settings, class_names)
+
+
+def server_of_state(
+    state: State,
+    parameters: frozenset[str],
+    table: MetadataTable,
+    settings: FedganSettings,
+    class_names: Sequence[str] | None = None,
+) -> FederatedServer:
+    """A server of any learning state, of which these are the parameters and the rest buffers."""
+    rounds, lies = settings.training, settings.lies
+    size = round_size(rounds.fraction, table.devices)
+    classes = table.counts.shape[1]
     if settings.population.missing_classes == "refuse":
         table.check_classes(class_names or [f"class {c}" for c in range(classes)])
-    networks = gan.build(rounds.seed)
-    parameters = parameter_names(networks)
     joining = Weighted() if lies.gar is None else Robust(lies.gar, size, lies.f, parameters)
     rules = RoundRules(
         devices_a_round=size,
@@ -46,7 +58,7 @@ def federated_server(
         generator_every=rounds.generator_every,
         keeps_optimizer=rounds.optimizer_state == "average", seed=rounds.seed,
     )  # fmt: skip
-    return FederatedServer(network_state(networks), table, rules, joining)
+    return FederatedServer(state, table, rules, joining)
 
 
 def layout_of(gan: Gan) -> Layout:
