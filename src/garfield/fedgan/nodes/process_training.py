@@ -48,6 +48,7 @@ _PRELOAD = ["garfield.fedgan.nodes.node_process"]
 
 def check_processes(settings: FedganSettings) -> None:
     """Refuse what processes of this machine cannot do, before anything is written."""
+    settings.check_for_processes()
     devices, given = settings.population.devices, settings.processes
     if given.listen is not None:
         check_address("--listen", given.listen)
