@@ -9,6 +9,7 @@ Images are drawn and judged here, off the training path: of the newest state whe
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -42,6 +43,7 @@ MOST_DEVICES = 16
 """As processes: each takes about 445 MB."""
 _START_S = 120.0
 _TURN_S = 0.5
+_END_S = 20.0  # more than `ServerLimits.linger_s`
 _PATIENT = 2  # leases, for a server elsewhere to take over
 _PRELOAD = ["garfield.fedgan.nodes.node_process"]
 
@@ -112,6 +114,14 @@ class ProcessTraining(Training):
             self._start(supervisor, scratch)
             self._wait_for_devices(tell)
             super().run(tell, resumed=resumed)
+            if not self.starts_devices:
+                self._let_servers_end(supervisor)
+
+    def _let_servers_end(self, supervisor: Supervisor) -> None:
+        """They tell devices elsewhere that it is over, and wait a while for all to hear it."""
+        deadline = time.monotonic() + _END_S
+        while any(map(supervisor.is_running, self.servers)) and time.monotonic() < deadline:
+            supervisor.events(_TURN_S)
 
     def _federation(self) -> Federation:
         """The server as it will be; what devices have is heard later."""
