@@ -18,6 +18,7 @@ from garfield.fedgan.device import DeviceData, Task, Trainer
 from garfield.fedgan.gan import Gan
 from garfield.fedgan.load import Load
 from garfield.fedgan.networks import gan_for
+from garfield.fedgan.nodes.process_training import ProcessTraining
 from garfield.fedgan.settings import FedganSettings, PrivacySettings
 from garfield.fedgan.simulation import simulated
 from garfield.runs.run_directory import RunDirectory
@@ -349,6 +350,10 @@ def test_accounts_of_devices_that_are_processes_are_not_there_yet(tmp_path, caps
     assert "privacy budget are simulated so far: add --simulate" in capsys.readouterr().err
     assert run(["fedgan", "train", "--devices", "4", "--clusters", "3", *words[4:]]) == 2
     assert "without labels are simulated so far: add --simulate" in capsys.readouterr().err
+    settings = made(FedganSettings, {"devices": 4, "dp_epsilon": 8.0})
+    with pytest.raises(ConfigError, match="privacy budget are simulated so far"):  # from Python
+        training.train(settings, RunDirectory(tmp_path / "run"), print, kind=ProcessTraining)
+    assert not (tmp_path / "run").exists()
 
 
 def test_without_opacus_the_extra_is_named(monkeypatch):

@@ -142,7 +142,6 @@ def _kind(settings: FedganSettings) -> type[Training]:
 
     if settings.simulate:
         return Training
-    settings.check_for_processes()
     from garfield.fedgan.nodes.process_training import ProcessTraining
 
     return ProcessTraining
