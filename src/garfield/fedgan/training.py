@@ -68,8 +68,6 @@ def train(
     Images are judged as the settings say, unless another `evaluation` is given. Devices are
     simulated, unless `kind` says otherwise (`nodes.process_training`).
     """
-    if kind is not None and kind is not Training:
-        settings.check_for_processes()  # rather than train without the privacy that was asked for
     run = (kind or Training)(settings, directory.path, evaluation)
     if resume:
         run.restore(directory)
