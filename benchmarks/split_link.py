@@ -12,8 +12,10 @@ the optimizer's step: seconds of an iteration, once requests ahead of training f
     webdataset       plain, by WebDataset's own loader from shards in the store's S3
 
 A batch is 128, or less where streaming it would take more than 15 s: to halve batch and bandwidth
-together leads planners to the same cut. Every cell is kept in benchmarks/raw/split_link.jsonl as
-soon as it is done, and not run again; --show runs nothing and prints all that are there.
+together leads planners to the same cut. It is always four objects, as many as are asked for at
+once: with fewer in a batch, several batches arrive in one burst. Every cell is kept in
+benchmarks/raw/split_link.jsonl as soon as it is done, and not run again; --show runs nothing and
+prints all that are there.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -49,7 +51,7 @@ PLANNED = {"split": "adaptive", "predictive": "predictive"}
 WEBDATASET = "webdataset"
 WAYS = [*PLAIN, *PLANNED, WEBDATASET]
 KEPT = Path(__file__).parent / "raw" / "split_link.jsonl"
-IMAGES, PER_OBJECT = 512, 32
+IMAGES, OBJECTS_A_BATCH = 512, 4
 ITERATIONS, LEAST_S = 3, 8.0
 """At least so many are timed, and for so long: pieces of a batch come in bursts."""
 _MOST_BATCH, _LEAST_BATCH, _LONGEST_S = 128, 16, 15.0
@@ -146,19 +148,26 @@ def _fill(kept: dict[Place, Cell], places: list[Place], iterations: int, console
     missing = [place for place in places if place not in kept]
     if not missing:
         return
-    kinds = sorted({place[1] for place in missing})
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        world = stack.enter_context(
-            split_world(Path(folder), images=IMAGES, per_object=PER_OBJECT, stored_as=kinds)
-        )
-        bench = _Bench(world, folder, stack, iterations)
-        KEPT.parent.mkdir(exist_ok=True)
-        for place in missing:
-            with alone():
-                kept[place] = bench.cell(*place)
-            with KEPT.open("a") as file:
-                file.write(json.dumps(asdict(kept[place])) + "\n")
-            console.print(_line(kept[place]), soft_wrap=True)
+    KEPT.parent.mkdir(exist_ok=True)
+    for batch, of_batch in groupby(sorted(missing, key=_batch_of, reverse=True), _batch_of):
+        places = list(of_batch)
+        kinds = sorted({place[1] for place in places})
+        images, per_object = max(IMAGES, batch), max(1, batch // OBJECTS_A_BATCH)
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            world = stack.enter_context(
+                split_world(Path(folder), images=images, per_object=per_object, stored_as=kinds)
+            )
+            bench = _Bench(world, folder, stack, iterations, images)
+            for place in places:
+                with alone():
+                    kept[place] = bench.cell(*place)
+                with KEPT.open("a") as file:
+                    file.write(json.dumps(asdict(kept[place])) + "\n")
+                console.print(_line(kept[place]), soft_wrap=True)
+
+
+def _batch_of(place: Place) -> int:
+    return place[2]
 
 
 @dataclass
@@ -167,6 +176,7 @@ class _Bench:
     folder: str
     stack: ExitStack
     iterations: int
+    images: int
     clients: dict[str, TimedClient] = field(default_factory=dict)
     situations: dict[tuple[Any, ...], Situation] = field(default_factory=dict)
     sharded: set[str] = field(default_factory=set)
@@ -212,7 +222,7 @@ class _Bench:
             checked(pack, world.environment)
             self.sharded.add(stored_as)
         world.network.limit(mbps)
-        numbers = [batch, self.iterations, int(LEAST_S), IMAGES]
+        numbers = [batch, self.iterations, int(LEAST_S), self.images]
         words = [*rival, "train", shards, model, *map(str, numbers)]
         told: dict[str, Any] = json.loads(
             checked([*world.network.beside_client, *words], world.environment)
