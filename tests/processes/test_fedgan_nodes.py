@@ -258,6 +258,26 @@ def test_a_sum_bears_that_a_device_is_lost(tmp_path):
     )
 
 
+@pytest.mark.heavy
+def test_devices_stop_when_their_privacy_is_spent_and_their_accounts_outlive_the_run(tmp_path):
+    private = {
+        "gan": "lsgan(width=0.125, group_norm=True)", "fraction": 1.0, "dp_epsilon": 5.0,
+        "dp_noise": 0.7, "dp_delta": 1e-4, "local_steps": 4, "batch": 32,
+    }  # fmt: skip
+    run = Run(tmp_path / "run", rounds=MANY, **private)
+    run.until((after(1), enough))
+    kept = sorted((tmp_path / "run" / "accounts").glob("device-*.json"))
+    assert len(kept) == 3
+    run(resume=True)
+    rounds = run.rounds()
+    spent = [max(event["epsilon"].values()) for event in rounds if event.get("epsilon")]
+    assert spent == sorted(spent)
+    assert spent[0] < spent[-1] <= 5.0
+    assert sorted(device for event in rounds for device in event.get("spent", ())) == [0, 1, 2]
+    assert run.events[-1]["event"] == "done"
+    assert "privacy budget" in run.events[-1]["note"]
+
+
 def test_what_processes_cannot_do_is_refused_before_anything_is_written(tmp_path):
     for changes, told in (
         ({"devices": 17}, "--simulate, or take up to 16"),

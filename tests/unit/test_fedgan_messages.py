@@ -78,8 +78,8 @@ def test_documents_are_read_as_they_were_written():
     assert About.read(ABOUT.as_json()) == ABOUT
     for said in (Announcement(3, frozenset({1, 5})), Announcement(9, ended="all rounds are over")):
         assert Announcement.read(said.as_json()) == said
-    report = Report(0.25, -1.5, 2)
-    assert Report.read("device-1", report.as_json()) == report
+    for report in (Report(0.25, -1.5, 2), Report(0.0, 0.0, 0, epsilon=1.5, spent=True)):
+        assert Report.read("device-1", report.as_json()) == report
     diverged = Report(float("nan"), float("-inf"), 0).as_json()
     assert Report.read("device-1", diverged).discriminator_loss == -1e300
 
@@ -111,6 +111,8 @@ def test_what_no_server_says_is_refused(read, content, told):
         ({"metadata": -1}, "metadata of version -1"),
         ({"metadata": 1.0}, "metadata of version"),
         ({"more": 1}, "must report losses and metadata"),
+        ({"epsilon": -1.0}, "to have spent -1.0 of its privacy"),
+        ({"epsilon": True}, "to have spent True of its privacy"),
     ],
 )
 def test_a_report_that_cannot_be_true_is_refused_by_name(changes, told):

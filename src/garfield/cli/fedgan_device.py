@@ -38,6 +38,20 @@ def device(
             help="How fast it computes; 1 for the full load.", validator=validators.Number(gt=0)
         ),
     ] = 1.0,
+    dp_epsilon: Annotated[
+        float | None,
+        Parameter(
+            help="Train the discriminator by DP-SGD, and stop when so much is spent. (no privacy)",
+            validator=validators.Number(gt=0),
+        ),
+    ] = None,
+    dp_delta: Annotated[float, Parameter(help="Its delta.")] = 1e-5,
+    dp_clip: Annotated[float, Parameter(help="Norm that gradients are clipped to.")] = 1.0,
+    dp_noise: Annotated[float, Parameter(help="Noise on their sum, in clips.")] = 1.0,
+    account: Annotated[
+        Path | None,
+        Parameter(metavar="FILE", help="Where it keeps what it has spent; needed with a budget."),
+    ] = None,
     give_up_s: Annotated[
         float,
         Parameter(
@@ -62,15 +76,16 @@ def device(
 
     from garfield.fedgan.image_data import dataset_for
     from garfield.fedgan.nodes.apart import join_as_device, own_images
-    from garfield.fedgan.settings import FedganSettings
+    from garfield.fedgan.settings import FedganSettings, PrivacySettings
 
     if threads is not None:
         torch.set_num_threads(threads)
     wanted = FedganSettings(data=data, data_dir=data_dir, image_side=image_side)
     why = join_as_device(
         name, number, servers, lambda about: own_images(dataset_for(wanted), about),
-        certificates=certificates, memory_mb=memory_mb, compute=compute, give_up_s=give_up_s,
-        tell=print_line,
+        certificates=certificates, memory_mb=memory_mb, compute=compute,
+        privacy=PrivacySettings(dp_epsilon, dp_delta, dp_clip, dp_noise), account=account,
+        give_up_s=give_up_s, tell=print_line,
     )  # fmt: skip
     print_line(f"{name} is done: {why}.")
     return DONE

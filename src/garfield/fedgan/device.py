@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -140,6 +140,12 @@ class Update:
     """What this device has spent of its privacy so far, if it keeps an account."""
     spent: bool = False
     """It cannot pay for another such task, and is not to be asked any more."""
+
+
+class Training(Protocol):
+    """What a device trains with: a `Trainer`, or one that keeps an account of privacy."""
+
+    def train(self, data: DeviceData, state: State, task: Task) -> Update: ...
 
 
 class Trainer:

@@ -84,7 +84,7 @@ class RoundRecord:
             "refused": {str(device): why for device, why in self.refused.items()},
             "epsilon": {str(device): spent for device, spent in self.epsilon.items()},
         }  # fmt: skip
-        return event if self.epsilon else _without(event, "epsilon", "spent")
+        return event if self.epsilon or self.spent else _without(event, "epsilon", "spent")
 
 
 class FederatedServer:
@@ -188,14 +188,17 @@ class FederatedServer:
             if update is not None
         ]
         record = self._held(plan, used, joined, losses, refused)
-        return self._with_accounts(record, [update for update in usable if update is not None])
+        there = [update for update in usable if update is not None]
+        told = zip(record.took_part, there, strict=True)
+        return self.with_accounts(record, {d: (u.epsilon, u.spent) for d, u in told})
 
-    def _with_accounts(self, record: RoundRecord, updates: Sequence[Update]) -> RoundRecord:
+    def with_accounts(
+        self, record: RoundRecord, told: Mapping[int, tuple[float | None, bool]]
+    ) -> RoundRecord:
         """The record with what devices say of their privacy; who has spent it is asked no more."""
-        told = list(zip(record.took_part, updates, strict=True))
-        spent = tuple(device for device, update in told if update.spent)
+        spent = tuple(device for device, (_, is_spent) in told.items() if is_spent)
         self.history.leave(spent)
-        found = {device: u.epsilon for device, u in told if u.epsilon is not None}
+        found = {device: epsilon for device, (epsilon, _) in told.items() if epsilon is not None}
         return replace(record, epsilon=found, spent=spent)
 
     def finish_joined(

@@ -245,8 +245,6 @@ class FedganSettings:
         """Raise ConfigError for what only simulated devices can do so far."""
         if self.population.clusters is not None:
             raise ConfigError("Devices without labels are simulated so far: add --simulate.")
-        if self.privacy.dp_epsilon is not None:
-            raise ConfigError("Devices with a privacy budget are simulated so far: add --simulate.")
 
 
 @dataclass(frozen=True)

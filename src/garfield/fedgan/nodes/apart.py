@@ -15,15 +15,21 @@ import numpy as np
 import torch
 
 from garfield.core.config import made
-from garfield.core.errors import InputError, RunError, UnknownName
+from garfield.core.errors import ConfigError, InputError, RunError, UnknownName
 from garfield.data import Dataset
 from garfield.fedgan.device import DeviceData
 from garfield.fedgan.metadata import DeviceMetadata
 from garfield.fedgan.nodes.messages import ABOUT, About
 from garfield.fedgan.nodes.names import device_number
-from garfield.fedgan.nodes.node_process import Wiring, gan_of, server_limits, take_part
+from garfield.fedgan.nodes.node_process import (
+    Wiring,
+    gan_of,
+    server_limits,
+    take_part,
+    trainer_of,
+)
 from garfield.fedgan.nodes.server_node import ServerNode
-from garfield.fedgan.settings import FedganSettings
+from garfield.fedgan.settings import FedganSettings, PrivacySettings
 from garfield.fedgan.state import LearningState, StateDatabase
 from garfield.transport.contract import Key, first
 from garfield.transport.documents import pull_documents
@@ -40,14 +46,19 @@ def join_as_device(
     certificates: Path | None,
     memory_mb: float = 1024.0,
     compute: float = 1.0,
+    privacy: PrivacySettings | None = None,
+    account: Path | None = None,
     give_up_s: float = 600.0,
     tell: Callable[[str], None] = lambda line: None,
 ) -> str:
     """Be a device until the training is over; why it is.
 
     `servers` are addresses, of server-0, server-1 and so on; `data` finds this device's samples
-    once it is known what is trained.
+    once it is known what is trained. With a budget of `privacy`, its `account` is kept in a file.
     """
+    privacy = privacy or PrivacySettings()
+    if privacy.dp_epsilon is not None and account is None:
+        raise ConfigError("A privacy budget is kept in a file: give --account FILE.")
     servers_at = {f"server-{k}": address for k, address in enumerate(servers)}
     wiring = Wiring(tuple(servers_at), (name,), None if certificates is None else str(certificates))
     about = _heard(name, wiring, servers_at, give_up_s)
@@ -56,7 +67,8 @@ def join_as_device(
     metadata = DeviceMetadata(counts, memory_mb, compute)
     metadata.check(name, len(about.classes))
     tell(f"{name} takes part in {about.gan} with {len(own)} images.")
-    return take_part(number, name, about, own, metadata, wiring, servers_at, give_up_s)
+    trainer = trainer_of(about, privacy, account or Path())
+    return take_part(number, name, about, trainer, own, metadata, wiring, servers_at, give_up_s)
 
 
 def _heard(name: str, wiring: Wiring, servers_at: dict[str, str], give_up_s: float) -> About:

@@ -16,10 +16,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from garfield.core.errors import InputError, RunError
+from garfield.core.errors import BudgetSpent, InputError, RunError
 from garfield.core.silence import Reason
 from garfield.fedgan.averaging import State
-from garfield.fedgan.device import DeviceData, Task, Trainer
+from garfield.fedgan.device import DeviceData, Task, Training, Update
 from garfield.fedgan.metadata import DeviceMetadata
 from garfield.fedgan.nodes.messages import (
     DEVICES_SAY,
@@ -33,7 +33,7 @@ from garfield.fedgan.nodes.messages import (
     later_than,
 )
 from garfield.fedgan.nodes.secure_round import DEVICES_SAY as SECURE_DEVICES_SAY
-from garfield.fedgan.nodes.secure_round import SecureDeviceRound
+from garfield.fedgan.nodes.secure_round import MASKED, SecureDeviceRound
 from garfield.fedgan.nodes.state_vector import StateLayout
 from garfield.nodes.outbox import Outbox
 from garfield.transport.contract import Key, Payload, Transport, first
@@ -71,7 +71,7 @@ class DeviceNode:
     def __init__(
         self,
         number: int,
-        trainer: Trainer,
+        trainer: Training,
         data: DeviceData,
         transport: Transport,
         servers: Sequence[str],
@@ -142,18 +142,29 @@ class DeviceNode:
             task, state = self._fetch(server)
             update = self._trainer.train(self.data, state, task)
             self.turns_trained += 1
-            report = Report(update.generator_loss, update.discriminator_loss, self._version)
-            self._outbox.publish(Key(REPORT.name, self._turn), REPORT.to_payload(report.as_json()))
+            self._report(update)
             vector = self._layout.to_vector(update.state)
             if hidden is None:
                 self._outbox.publish(Key(UPDATE.name, self._turn), vector, copy=False)
             else:
                 hidden.send(vector - self._layout.to_vector(state))
                 hidden.reveal()
+        except BudgetSpent as problem:
+            _log.info("Turn %d is not for this device: %s", self._turn, problem)
+            self._report(Update({}, 0.0, 0.0, spent=True))
+            self._outbox.leave_out(Key(UPDATE.name, self._turn))
+            self._outbox.leave_out(Key(MASKED.name, self._turn))
         except _TurnOver as over:
             _log.info("Turn %d is over: %s", self._turn, over)
         except (InputError, RunError) as problem:  # the next turn may go well
             _log.warning("%s asks for what cannot be done: %s", server, problem)
+
+    def _report(self, update: Update) -> None:
+        report = Report(
+            update.generator_loss, update.discriminator_loss, self._version, update.epsilon,
+            update.spent,
+        )  # fmt: skip
+        self._outbox.publish(Key(REPORT.name, self._turn), REPORT.to_payload(report.as_json()))
 
     def _fetch(self, server: str) -> tuple[Task, State]:
         document = self._document(server, Key(TASK.name, self._turn, self.number))

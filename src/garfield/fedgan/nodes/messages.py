@@ -31,7 +31,7 @@ TURN = declare_kind(DocumentKind("fedgan-turn", most_bytes=16_384))
 TASK = declare_kind(DocumentKind("fedgan-task", most_bytes=512))
 STATE = declare_kind(VectorKind("fedgan-state", kept_steps=1))
 METADATA = declare_kind(DocumentKind("fedgan-metadata", kept_steps=_FOR_EVER, most_bytes=16_384))
-REPORT = declare_kind(DocumentKind("fedgan-report", most_bytes=256))
+REPORT = declare_kind(DocumentKind("fedgan-report", most_bytes=512))
 UPDATE = declare_kind(VectorKind("fedgan-update", kept_steps=1))
 
 SERVERS_SAY = frozenset({ABOUT.name, TURN.name, TASK.name, STATE.name})
@@ -118,19 +118,23 @@ class Report:
     discriminator_loss: float
     metadata: int
     """The version of its metadata that holds now."""
+    epsilon: float | None = None
+    """What it has spent of its privacy so far, if it keeps an account."""
+    spent: bool = False
+    """It takes no part any more: it cannot pay for another such task, or not for this one."""
 
     def as_json(self) -> Document:
         """What is sent; a loss that is no number is no report, and its state no state."""
         return {
             "generator_loss": _finite(self.generator_loss),
             "discriminator_loss": _finite(self.discriminator_loss),
-            "metadata": self.metadata,
-        }
+            "metadata": self.metadata, "epsilon": self.epsilon, "spent": self.spent,
+        }  # fmt: skip
 
     @staticmethod
     def read(name: str, content: Any) -> Report:
         """What a device of that name has sent, checked."""
-        if set(content) != {"generator_loss", "discriminator_loss", "metadata"}:
+        if set(content) != {field.name for field in dataclasses.fields(Report)}:
             raise InputError(f"{name} must report losses and metadata, got {shown(content)}.")
         for loss in (content["generator_loss"], content["discriminator_loss"]):
             if isinstance(loss, bool) or not isinstance(loss, (int, float)):
@@ -138,9 +142,14 @@ class Report:
         version = content["metadata"]
         if type(version) is not int or not 0 <= version < _FOR_EVER:
             raise InputError(f"{name} reports metadata of version {shown(version)}.")
+        epsilon = content["epsilon"]
+        whole = type(epsilon) in (int, float) and math.isfinite(epsilon) and epsilon >= 0
+        if epsilon is not None and not whole:
+            raise InputError(f"{name} reports to have spent {shown(epsilon)} of its privacy.")
         return Report(
-            float(content["generator_loss"]), float(content["discriminator_loss"]), version
-        )
+            float(content["generator_loss"]), float(content["discriminator_loss"]), version,
+            None if epsilon is None else float(epsilon), content["spent"] is True,
+        )  # fmt: skip
 
 
 def _finite(loss: float) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 from garfield.core.config import made
 from garfield.fedgan.averaging import State, network_state
-from garfield.fedgan.device import DeviceData, Trainer
+from garfield.fedgan.device import DeviceData, Trainer, Training
 from garfield.fedgan.gan import Gan
 from garfield.fedgan.metadata import DeviceMetadata
 from garfield.fedgan.networks import gan_for
@@ -17,7 +17,7 @@ from garfield.fedgan.nodes.device_node import DeviceLimits, DeviceNode
 from garfield.fedgan.nodes.messages import About
 from garfield.fedgan.nodes.server_node import ServerLimits, ServerNode, fresh_state_of_optimizers
 from garfield.fedgan.nodes.state_vector import StateLayout
-from garfield.fedgan.settings import FedganSettings
+from garfield.fedgan.settings import FedganSettings, PrivacySettings
 from garfield.fedgan.state import open_state_database
 from garfield.runs import user_files
 from garfield.runs.process import use_threads
@@ -88,7 +88,7 @@ def run_server(
 
 def run_device(
     channel: Channel, values: dict[str, Any], about: About, wiring: Wiring,
-    servers_at: dict[str, str], number: int,
+    servers_at: dict[str, str], number: int, accounts: str,
 ) -> None:  # fmt: skip
     """Be one of the devices among which a data set is divided."""
     from garfield.fedgan.image_data import dataset_for, devices_of
@@ -101,9 +101,11 @@ def run_device(
     metadata = declared(all_data, len(about.classes), settings, frozenset()).declared(number)
     channel.send({"event": "joins", "node": channel.name})
     give_up_s = settings.processes.join_timeout_s + 10 * settings.processes.round_timeout_s
+    trainer = trainer_of(about, settings.privacy, Path(accounts) / f"{channel.name}.json")
     why = take_part(
-        number, channel.name, about, all_data[number], metadata, wiring, servers_at, give_up_s
-    )
+        number, channel.name, about, trainer, all_data[number], metadata, wiring, servers_at,
+        give_up_s,
+    )  # fmt: skip
     channel.send({"event": "left", "node": channel.name, "why": why})
 
 
@@ -113,16 +115,31 @@ def load_files(files: Iterable[str]) -> None:
         user_files.load(Path(file))
 
 
+def trainer_of(about: About, limits: PrivacySettings, account: Path) -> Training:
+    """What a device trains with; an account of its privacy is kept in that file, if it has any."""
+    gan = gan_of(about)
+    if limits.dp_epsilon is None:
+        return Trainer(gan)
+    from garfield.fedgan.differential_privacy import (
+        PrivacyAccount,
+        PrivateNetworks,
+        PrivateTrainer,
+    )
+
+    account.parent.mkdir(parents=True, exist_ok=True)
+    return PrivateTrainer(PrivateNetworks(gan, limits), PrivacyAccount(limits, path=account))
+
+
 def take_part(
-    number: int, name: str, about: About, data: DeviceData, metadata: DeviceMetadata,
-    wiring: Wiring, servers_at: Mapping[str, str], give_up_s: float,
+    number: int, name: str, about: About, trainer: Training, data: DeviceData,
+    metadata: DeviceMetadata, wiring: Wiring, servers_at: Mapping[str, str], give_up_s: float,
 ) -> str:  # fmt: skip
     """Train whenever chosen, until it is over; why it is."""
     gan = gan_of(about)
     transport = wiring.transport(name, servers_at)
     try:
         node = DeviceNode(
-            number, Trainer(gan), data, transport, wiring.servers,
+            number, trainer, data, transport, wiring.servers,
             layout=StateLayout.of(first_state(gan, about)), metadata=metadata,
             limits=DeviceLimits(give_up_s=give_up_s), secure=about.secure_aggregation,
         )  # fmt: skip

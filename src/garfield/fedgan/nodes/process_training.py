@@ -158,7 +158,10 @@ class ProcessTraining(Training):
         if self.starts_devices:
             servers_at = {name: str(first[name]["address"]) for name in self.servers}
             for number, name in enumerate(self.devices):
-                supervisor.start(name, run_device, values, about, wiring, servers_at, number)
+                supervisor.start(
+                    name, run_device, values, about, wiring, servers_at, number,
+                    str(self.path / "accounts"),
+                )  # fmt: skip
         self._started = True
 
     def _wait_for_devices(self, tell: Sink) -> None:
@@ -189,6 +192,16 @@ class ProcessTraining(Training):
         if self._is_time(self.settings.record.evaluate_every, before):
             self._take_over(tell)
 
+    def _privacy(self) -> dict[str, Any]:
+        """Devices keep their accounts themselves: what is spent is told with their rounds."""
+        given = self.settings.privacy
+        if given.dp_epsilon is None:
+            return {}
+        return {
+            "epsilon_budget": given.dp_epsilon, "delta": given.dp_delta, "clip": given.dp_clip,
+            "noise": given.dp_noise, "spent": [],
+        }  # fmt: skip
+
     def _tell_committed(self, tell: Sink, up_to: int | None = None) -> bool:
         """Tell rounds that were committed since; whether there were any."""
         found = False
@@ -206,6 +219,7 @@ class ProcessTraining(Training):
         history = self.server.history
         history.record(event["asked"], event["took_part"], self.server.table.counts)
         history.seen[:] = event["seen"]
+        history.leave(event.get("spent", ()))
 
     def _take_over(self, tell: Sink) -> None:
         """Have the newest state here, and all rounds up to it told."""

@@ -16,7 +16,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,7 +155,9 @@ class ServerNode:
         failures, why = 0, "all rounds are over"
         for attempt in itertools.count(1):
             at = turn(primary.token.number, attempt)
-            if server.round >= self._settings.training.rounds or ended.is_set():
+            if server.over:
+                why = "too few devices can pay for another round"
+            if server.over or server.round >= self._settings.training.rounds or ended.is_set():
                 if not ended.is_set():
                     self._say_that_it_is_over(server, at, why)
                 return
@@ -189,6 +191,8 @@ class ServerNode:
         else:
             updates, silent, reports = self._collected(plan, layout, at)
             record = self._joined(server, plan, updates, silent)
+        accounts = {device: (each.epsilon, each.spent) for device, each in reports.items()}
+        record = server.with_accounts(record, accounts)
         self._learn_metadata(server, plan, reports)
         took_s = time.monotonic() - began
         primary.commit(self._kept(server, record, took_s, primary.token.number))
@@ -220,20 +224,20 @@ class ServerNode:
                 states[names[name]] = layout.to_state(np.asarray(row))
             except InputError as problem:
                 silent[names[name]] = f"{name} sent no state: {problem}"
-        reports = self._reports(names, states, silent, at)
+        left_out = {names[name] for name in replies.gone}  # they may say why
+        reports = self._reports(names, states.keys() | left_out, silent, at)
         updates = [
             Update(states[d], reports[d].generator_loss, reports[d].discriminator_loss)
-            if d in reports else None
+            if d in reports and d in states else None
             for d in plan.devices
         ]  # fmt: skip
         return updates, silent, reports
 
     def _reports(
-        self, names: Mapping[str, int], states: Mapping[int, State] | None,
-        silent: dict[int, str], at: int,
-    ) -> dict[int, Report]:  # fmt: skip
-        """Of those whose state is there, or of all."""
-        asked = [name for name, device in names.items() if states is None or device in states]
+        self, names: Mapping[str, int], devices: Collection[int], silent: dict[int, str], at: int
+    ) -> dict[int, Report]:
+        """Of those devices."""
+        asked = [name for name, device in names.items() if device in devices]
         if not asked:
             return {}
         told = pull_documents(
@@ -285,7 +289,7 @@ class ServerNode:
             arrived = hidden.collect()
             if self._limits.late == "abort" and len(arrived) < len(names):
                 raise RunError("not all devices were in time")
-            reports = self._reports({name: names[name] for name in arrived}, None, silent, at)
+            reports = self._reports(names, [names[name] for name in arrived], silent, at)
             state = layout.changed(server.state, hidden.mean(weights))
             losses = {names[name]: _losses(reports.get(names[name])) for name in arrived}
             refused = {names[name]: why for name, why in hidden.silent.items()}
@@ -408,6 +412,7 @@ def restore_history(server: FederatedServer, events: Sequence[Mapping[str, Any] 
     held = [event for event in events if event is not None]
     for event in held:
         server.history.record(event["asked"], event["took_part"], server.table.counts)
+        server.history.leave(event.get("spent", ()))
     if held:  # counts may have changed since: what was seen was true then
         server.history.seen[:] = held[-1]["seen"]
 
