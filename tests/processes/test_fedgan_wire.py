@@ -75,7 +75,7 @@ class Relay:
             thread.join()
 
 
-def pieces(array, length=16, every=64):
+def pieces(array, length=16, every=256):
     """Parts of an array's bytes, far more than it takes to recognise it by."""
     data = np.ascontiguousarray(array).tobytes()
     return {data[at : at + length] for at in range(0, len(data) - length, every)}

@@ -52,6 +52,7 @@ def settings(**given):
     return made(FedganSettings, base | given)
 
 
+@pytest.mark.slow
 def test_mnist_cnn_learns_clothes_that_are_divided_among_devices():
     images, labels = clothes()
     shares = divided(
@@ -70,6 +71,7 @@ def test_mnist_cnn_learns_clothes_that_are_divided_among_devices():
     assert records[-1].generator_loss == records[-1].discriminator_loss > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighting", ["kl", "samples"])
 @pytest.mark.parametrize("sampling", ["balanced", "random"])
 def test_devices_and_weights_are_those_of_a_gan_on_the_same_data(sampling, weighting):

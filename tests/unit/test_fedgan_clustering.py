@@ -75,6 +75,7 @@ def test_devices_with_the_same_kinds_of_images_name_them_alike():
     assert published.names == ("cluster 0", "cluster 1", "cluster 2", "cluster 3")
 
 
+@pytest.mark.slow
 def test_clusters_that_devices_find_by_themselves_would_not_align():
     """Why centroids are published: the same kind has another number on every second device."""
     one, other = device(3, top=20, left=20)[0], device(4, top=20, left=20)[0]
@@ -127,6 +128,7 @@ def test_more_clusters_than_kinds_are_refused_with_a_number_that_works():
         first_centroids(sent, 3, np.random.default_rng(0))
 
 
+@pytest.mark.slow
 def test_same_seed_same_centroids():
     rows = features_of([data for data, _ in POPULATION], PixelFeatures())
     first, again, other = (federated_centroids(rows, 4, seed) for seed in (1, 1, 2))
@@ -173,6 +175,7 @@ def test_features_of_shared_images_are_those_of_each_device_alone():
     assert all(torch.equal(a, b) for a, b in zip(shared, alone, strict=True))
 
 
+@pytest.mark.slow
 def test_clusters_of_clothes_are_mostly_of_one_class_and_labels_play_no_part():
     given = {"devices": 12, "partition": "dirichlet(alpha=0.5)", "clusters": 10, "seed": 1}
     chosen = made(FedganSettings, given)
@@ -187,6 +190,7 @@ def test_clusters_of_clothes_are_mostly_of_one_class_and_labels_play_no_part():
     assert torch.equal(again[0].labels, at)
 
 
+@pytest.mark.slow
 def test_balanced_sampling_over_clusters_balances_the_true_kinds_as_labels_would():
     rng = np.random.default_rng(5)
     mixed = [
@@ -266,6 +270,7 @@ def test_pictures_in_one_folder_train_by_clusters(tmp_path, capsys):
     assert run(["fedgan", "sample", str(out), "--n", "2", "--label", "cluster 3"]) == 0
 
 
+@pytest.mark.slow
 def test_a_judge_of_classes_is_not_told_clusters_as_classes(tmp_path):
     from garfield.fedgan.judging import GeneratorEvaluation, judge_for
 

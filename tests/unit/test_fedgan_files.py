@@ -121,6 +121,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, whole)
     assert same(found.server.state, whole[1].server.state)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_resumed_says_why(tmp_path):
     train(tmp_path, rounds=2)
     checkpoint = tmp_path / "checkpoints" / "round-00000002.safetensors"

@@ -369,6 +369,7 @@ def test_without_opacus_the_extra_is_named(monkeypatch):
 # -- rounds -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["balanced", "random"])
 def test_devices_leave_when_their_budget_is_spent_until_nobody_is_left(sampling):
     held = federation(sampling=sampling)
@@ -388,6 +389,7 @@ def test_devices_leave_when_their_budget_is_spent_until_nobody_is_left(sampling)
     assert asked[5] > asked[0]  # more images, smaller sampling rate, more rounds
 
 
+@pytest.mark.slow
 def test_a_device_that_cannot_pay_for_its_first_round_is_never_asked():
     held = federation(dp_epsilon=4.0, dp_noise=0.7)
     poor = held.private.spent()
