@@ -132,7 +132,7 @@ def test_a_primary_that_wakes_up_in_the_middle_of_its_commit_has_done_it_or_not(
 
 @pytest.mark.heavy
 def test_servers_that_are_killed_and_frozen_at_any_moment_never_both_commit(place, tmp_path):
-    drawn, rounds, names = random.Random(7), 60, ["server-0", "server-1", "server-2"]
+    drawn, rounds, names = random.Random(7), 400, ["server-0", "server-1", "server-2"]
     with servers_on(place, tmp_path) as servers:
         for name in names:
             servers.start(name, rounds=rounds, lease_s=0.2)
