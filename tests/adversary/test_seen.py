@@ -136,10 +136,6 @@ class _Grpc:
             node.close()
         for thread in threads:
             thread.join()
-        if reached != dict.fromkeys(honest, steps) and all(map(_is_stall, self.failures)):
-            # seen once in many runs: two servers at step 1 wait for a fourth proposal, and two at
-            # step 0, from one of whom the liar withholds, for proposals that are forgotten
-            pytest.xfail(f"a known gap: halves of servers a step apart stand still. {reached}")
         assert reached == dict.fromkeys(honest, steps), self.failures
         return found
 
@@ -148,10 +144,6 @@ class _Grpc:
             program(*arguments)
         except Exception as why:  # a node that is closed, or gives up: its step tells
             self.failures.append(f"{type(why).__name__}: {why}")
-
-
-def _is_stall(failure: str) -> bool:
-    return failure.startswith("QuorumError")
 
 
 @pytest.mark.heavy

@@ -210,7 +210,8 @@ def test_a_partition_that_heals_leaves_one_model(network):
 def test_a_link_that_is_down_one_way_only_is_survived_too(network):
     deaf = LinkFault("drop", "server-1", "worker-0", range(3, 12))
     done = Training(network, [deaf], servers=4, f_ps=1).run()
-    assert "worker-0" in done.silent["server-1"][6]
+    missed = [step for step, silent in done.silent["server-1"].items() if "worker-0" in silent]
+    assert set(missed) & set(range(4, 12))  # it may jump over some of them
     assert done.silent["server-0"].get(6, {}).get("worker-0", NOT_NEEDED) == NOT_NEEDED
 
 

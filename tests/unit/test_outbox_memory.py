@@ -34,10 +34,20 @@ def test_only_the_last_steps_are_kept_and_older_ones_are_gone(kind: str, kept: i
 def test_a_servers_proposal_lives_until_its_next_one() -> None:
     outbox, proposal = Outbox(), Key("proposal", 4)
     outbox.publish(proposal, np.ones(3, np.float32))
-    outbox.publish(Key("model", 4), np.ones(3, np.float32))
     assert isinstance(outbox.answer("server-1", proposal), Ready)
     outbox.publish(Key("proposal", 5), np.ones(3, np.float32))
     assert outbox.answer("server-1", proposal) == Gone(5)
+
+
+def test_a_proposal_that_is_forgotten_is_answered_by_the_model_joined_from_it() -> None:
+    outbox, proposal = Outbox(), Key("proposal", 4)
+    outbox.publish(proposal, np.full(3, 1.0, np.float32))
+    outbox.publish(Key("model", 4), np.full(3, 2.0, np.float32))
+    assert outbox.answer("server-1", proposal).payload[0] == 1.0  # as long as it is there
+    outbox.publish(Key("proposal", 5), np.full(3, 3.0, np.float32))
+    assert outbox.answer("server-1", proposal).payload[0] == 2.0
+    outbox.publish(Key("model", 6), np.full(3, 4.0, np.float32))
+    assert outbox.answer("server-1", proposal) == Gone(6)
 
 
 def test_vectors_are_kept_the_transports_way_and_the_oldest_makes_room_first() -> None:

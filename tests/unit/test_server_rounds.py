@@ -383,17 +383,31 @@ def test_only_a_trusted_server_goes_on_with_fewer_than_the_rule_needs_for_all_fa
                 done(simulation, lambda server=server: server.get_gradients(0, 4))
 
 
-@pytest.mark.parametrize(("theirs", "expected"), [(3, 3), (5, 5)])
-def test_a_server_whose_peers_have_joined_without_it_goes_on_from_what_they_made(theirs, expected):
-    """It has its own proposal of step 3; what others joined of that step is news to it."""
+def test_servers_half_of_whom_are_a_step_ahead_do_not_wait_for_each_other():
+    """Server 2 waits for a third proposal of step 4, servers 0 and 1 for its forgotten one of 3.
+
+    Server 3 is silent, so there are not enough ahead to catch up with either.
+    """
     simulation = Simulation()
-    for name in SERVERS[1:]:
-        peer = a_peer(simulation, name, model={theirs: 7.0})
-        peer.outbox.publish(Key("aggregate", theirs + 1), np.zeros(SIZE, np.float32))
+    a_peer(simulation, "server-1", proposal={3: 1.0})
+    a_peer(simulation, "server-2", model={3: 7.0}, proposal={4: 8.0})
+    a_peer(simulation, "server-3")
     server = a_server(simulation)
     server.step = 3
     rows = done(simulation, lambda: server.get_models(4))
-    assert (server.step, server.jumps) == (expected, 1)
+    assert [None if row is None else row[0] for row in rows][1:] == [1.0, 7.0, None]
+    assert (server.step, server.jumps) == (3, 0)
+
+
+def test_a_server_whose_peers_have_joined_without_it_goes_on_from_what_they_made():
+    simulation = Simulation()
+    for name in SERVERS[1:]:
+        peer = a_peer(simulation, name, model={5: 7.0})
+        peer.outbox.publish(Key("aggregate", 6), np.zeros(SIZE, np.float32))
+    server = a_server(simulation)
+    server.step = 3
+    rows = done(simulation, lambda: server.get_models(4))
+    assert (server.step, server.jumps) == (5, 1)
     assert [row.tolist() for row in rows] == [[7.0] * SIZE] * 4
     assert server.read_model().tolist() == [7.0] * SIZE
 

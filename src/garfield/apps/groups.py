@@ -23,7 +23,18 @@ class Learning:
     """What is learned, and how."""
 
     model: str = "mnist_cnn"
-    """Which network: mnist_cnn, cifarnet, inception, resnet50, resnet200, vgg19 and others."""
+    """Which network: mnist_cnn, cifarnet, inception, resnet50, resnet200, vgg19 and others; or
+    mine.py:Net for one of yours."""
+    loss: str | None = None
+    """What outputs and targets are compared by: cross-entropy, mse, mae, torch.nn:HuberLoss or
+    mine.py:loss. If not given, cross-entropy for classes, mse for other numbers."""
+    metric: str | None = None
+    """What a model is judged by: accuracy, mse, rmse, mae or mine.py:metric. If not given, accuracy
+    for classes, mse for other numbers."""
+    larger_is_better: bool | None = None
+    """Whether the larger metric is the better one; if not given, true for a metric of yours."""
+    optimizer: str = "sgd"
+    """What servers take steps by: sgd, adam, adamw, torch.optim:RMSprop or mine.py:optimizer."""
     batch: Annotated[int, Within(1)] = 32
     """Samples a worker computes a gradient on."""
     learning_rate: Annotated[float, Within(0, above=True)] = 0.05
@@ -45,11 +56,15 @@ class Samples:
     """Which data, and who has which."""
 
     data: str = "fashion-small"
-    """Which images: digits and fashion-small come along; mnist, fashion, cifar10 are fetched."""
+    """Which data: digits and fashion-small come along; mnist, fashion, cifar10 are fetched. Yours:
+    data.npz, folder:DIR, hf:DIR, or mine.py:load for a function that returns arrays."""
     data_dir: str | None = None
     """Where downloaded data lie; else $GARFIELD_DATA, else ~/.cache/garfield."""
     partition: str = "iid"
-    """How data are dealt to workers: iid, dirichlet(alpha=0.5), one-class."""
+    """How data are dealt to workers: iid, dirichlet(alpha=0.5), similarity(gamma=0.5) or
+    one-class."""
+    image_side: Annotated[int | None, Within(1)] = None
+    """Scale and crop the images of folder:DIR and hf:DIR to squares of so many pixels."""
 
     @property
     def iid(self) -> bool:
@@ -136,4 +151,4 @@ class Evaluation:
     """Steps between evaluations on the test set. Long ones are made beside training, and left out
     while the one before is not done. 0 for only at the end."""
     test_images: Annotated[int, Within(0)] = 0
-    """How many images of the test set to evaluate on, drawn at random; 0 for all."""
+    """How many samples of the test set to evaluate on, drawn at random; 0 for all."""

@@ -121,6 +121,8 @@ class Outbox:
             if key.is_newest:
                 return self._newest(key)
             vector = self._vectors.get(key)
+            if vector is None and key.step < self.step and key.afterwards is not None:
+                vector = self._vectors.get(key.afterwards)
             if vector is not None:
                 return Ready(vector)
             return Gone(max(self.step, key.step + 1)) if self._over(key) else NotYet()

@@ -156,11 +156,11 @@ class Server(Node):
             return [mine] * q  # peers are past this step: get_models will catch up with them
 
     def compute_accuracy(self) -> float:
-        """Share of right predictions on the test set."""
+        """Share of right predictions on the test set; the score, if it has another metric."""
         return self.evaluate()[0]
 
     def evaluate(self) -> tuple[float, float]:
-        """Share of right predictions on the test set, and the mean loss there."""
+        """The model's score on the test set (accuracy, as a rule), and the mean loss there."""
         return self.model.evaluate(self.test)
 
     # -- around them ------------------------------------------------------------------------
