@@ -1,15 +1,21 @@
-"""Only the compiled kernels; everything else is in pyproject.toml."""
+"""The compiled kernels, recipes for the wheel, its page; everything else is in pyproject.toml."""
 
+import re
 import runpy
+import shutil
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 KERNELS = Path("src/garfield/kernels")
 NATIVE = KERNELS / "native"
 SORTED_IN_REGISTERS = range(2, 33)  # rows; beyond that, registers spill and nothing is gained
+FILES_AT: str | None = None
+"""The address, with a slash at its end, under which this tree's files are served as they are: set
+it where there is one, and the page on PyPI has its pictures."""
 
 
 def sorters() -> str:
@@ -29,6 +35,30 @@ class WithSorters(build_ext):
         super().run()
 
 
+def page(readme: str, files_at: str | None) -> str:
+    """The README for a page that has none of our files beside it.
+
+    Where the files are served, pictures and links lead there; where they are not, pictures are
+    left out with what is said below them, and links become their texts.
+    """
+    if files_at is None:
+        readme = re.sub(r"^!\[[^]]*\]\((?!http)[^)]+\)\n+(?:\*[^*]+\*\n+)?", "", readme, flags=re.M)
+        return re.sub(r"(?<!!)\[([^]]+)\]\((?!http|#)[^)]+\)", r"\1", readme)
+    return re.sub(r"(!?\[[^]]*\]\()(?!http|#)([^)]+\))", rf"\1{files_at}\2", readme)
+
+
+class WithRecipes(build_py):
+    """`garfield reproduce` finds recipes in a clone, or else beside the installed modules."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            place = Path(self.build_lib) / "garfield" / "recipes"
+            place.mkdir(parents=True, exist_ok=True)
+            for recipe in sorted(Path("recipes").glob("*.toml")):
+                shutil.copyfile(recipe, place / recipe.name)
+
+
 class AbiWheel(bdist_wheel):
     """One wheel for every CPython from 3.10 on: the kernels use the limited API only."""
 
@@ -38,6 +68,8 @@ class AbiWheel(bdist_wheel):
 
 
 setup(
+    long_description=page(Path("README.md").read_text(encoding="utf-8"), FILES_AT),
+    long_description_content_type="text/markdown",
     ext_modules=[
         Extension(
             "garfield.kernels._native",
@@ -54,5 +86,5 @@ setup(
             py_limited_api=True,
         )
     ],
-    cmdclass={"bdist_wheel": AbiWheel, "build_ext": WithSorters},
+    cmdclass={"bdist_wheel": AbiWheel, "build_ext": WithSorters, "build_py": WithRecipes},
 )
