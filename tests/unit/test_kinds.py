@@ -130,15 +130,16 @@ def test_a_reference_may_be_of_the_callers_kind():
     [
         ([], "no rows"),
         (np.zeros((3, 0), np.float32), "empty"),
-        ([np.zeros(3), np.zeros(4), np.zeros(3)], "Row 1 has length 4, row 0 has 3"),
+        ([np.zeros(3), np.zeros(4), np.zeros(3)], r"row 1 .* shape \(4,\) where row 0 has \(3,\)"),
         (np.zeros((3, 4), np.int64), "Row 0 has dtype int64. Convert it to one of float32"),
         (torch.zeros((3, 4), dtype=torch.int32), "dtype int32"),
         (np.zeros((3, 4), complex), "dtype complex128"),
-        ([np.zeros(3), np.zeros(3, np.float32)], "Row 1 has dtype float32, row 0 has float64"),
-        ([np.zeros(3), torch.zeros(3)], "Row 1 is of torch, row 0 of numpy"),
-        (np.zeros((3, 4, 5)), r"shape \(4, 5\).*reshape"),
-        ([[1.0, 2.0], [3.0, 4.0]], "Row 0 is a list, not a vector"),
-        ([np.zeros(3), "evil", np.zeros(3)], "Row 1 is a str"),
+        ([np.zeros(3), np.zeros(3, np.float32)], "numpy float32 where row 0 has numpy float64"),
+        ([np.zeros(3), torch.zeros(3)], "torch float32 where row 0 has numpy float64"),
+        ([[1.0, 2.0], [3.0, 4.0]], "Row 0 has no arrays .* but float"),
+        ([np.zeros(3), "evil", np.zeros(3)], "row 1 .* str where row 0 has numpy float64"),
+        ([{"w": np.zeros(3, complex)}] * 3, "Row 0 has dtype complex128"),
+        ([torch.nn.Linear(2, 2)] * 3, "but Linear"),
     ],
 )
 def test_what_cannot_be_aggregated_is_named(rows, message):

@@ -21,7 +21,9 @@ from garfield.core.types import Vector
 from garfield.gars.choice import Explained
 from garfield.gars.naming import parse
 from garfield.gars.rule import Rule
+from garfield.kernels import Gathered, gather
 from garfield.kernels.kinds import framework_of
+from garfield.kernels.structures import flatten
 
 
 class Aggregator:
@@ -61,8 +63,10 @@ class Aggregator:
     ) -> Vector | Explained:
         """Aggregate n rows, None in place of a row that never came.
 
+        Rows are vectors, or any structure of arrays (see `Rule`), in a list or drawn one by one.
         `own` is the row of the node itself, for rules that trust it; others ignore it.
         """
+        rows = gather(rows)
         if len(rows) != self.n:
             raise InputError(
                 f"{self.rule.name} was set up for n={self.n} rows, got {len(rows)}. "
@@ -76,7 +80,7 @@ class Aggregator:
             rule = rule.bind(reference=reference)
         found = rule(rows, self.f, mask=mask, explain=True)
         if self._free and self.rule.remembers == "last aggregate":
-            self._last = _copy(found.vector)  # the caller may write to what it gets
+            self._last = _copy(found.vector, rows)  # the caller may write to what it gets
         return found if explain else found.vector
 
     def forget(self) -> None:
@@ -101,12 +105,10 @@ class Aggregator:
             return int(np.random.default_rng((fixed, self._round)).integers(2**63))
         return None if self._rng is None else int(self._rng.integers(2**63))
 
-    def _remembered(self, rows: Any, own: Vector | None) -> Vector | None:
+    def _remembered(self, rows: Gathered, own: Vector | None) -> Vector | None:
         if self.rule.remembers == "own row":
             return own
-        if self._last is None or len(self._last) != _length(rows):
-            return None
-        return self._last
+        return self._last if self._last is not None and rows.fits(self._last) else None
 
 
 def init(
@@ -119,14 +121,10 @@ def init(
     return Aggregator(rule, n, f, rng)
 
 
-def _length(rows: Any) -> int:
-    """How long the rows are; 0 where none is there."""
-    shapes = (getattr(row, "shape", (0,)) for row in rows if row is not None)
-    return int(next(shapes, (0,))[-1])
-
-
-def _copy(vector: Vector) -> Vector:
-    framework = framework_of(vector)
+def _copy(result: Vector, rows: Gathered) -> Vector:
+    if rows.signature is not None:
+        return flatten(result).owned()
+    framework = framework_of(result)
     if framework == "torch":
-        return vector.clone()
-    return vector.copy() if framework == "numpy" else vector  # tensorflow's cannot be written to
+        return result.clone()
+    return result.copy() if framework == "numpy" else result  # others' cannot be written to

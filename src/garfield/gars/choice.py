@@ -29,12 +29,14 @@ class Explained:
     """The answer to ``aggregate(..., explain=True)``. Positions are those of the caller's rows."""
 
     vector: Vector
+    """The result, of whatever shape the rows are."""
     trusted: tuple[int, ...] | None
     """Rows that were let in; None for a rule that decides per coordinate."""
     left_out: tuple[int, ...] | None
     """Rows that were given but not let in, those set aside among them."""
     set_aside: Mapping[int, str] = field(default_factory=dict)
-    """Rows that no rule was shown, each with the reason: missing, non-finite, too large."""
+    """Rows that no rule was shown, each with the reason: missing, non-finite, too large,
+    or misfit and how it differs from most rows."""
     weights: Matrix | None = None
     """(n,) the share of each row in the vector; None where it is no weighted sum of rows."""
     scores: Matrix | None = None

@@ -1,14 +1,15 @@
 """Rules: a function of rows, and everything that is checked around it.
 
 `@gar` turns ``(rows, *, f, ...) -> vector`` into a Rule and registers it. A
-Rule is called with vectors of any kind; it reads them, checks the bound, lets
+Rule is called with rows of any kind and shape; it reads them, checks the bound, lets
 its stages and its function decide, sets bad rows aside (`shown.py`) and tries again
-when there are some, and gives back a vector of the kind it was given.
+when there are some, and gives back what one row is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, overload
 
@@ -18,10 +19,10 @@ from garfield.core.blame import blamed_on
 from garfield.core.errors import BoundError, ConfigError, InputError
 from garfield.core.registry import Parameters, Registry
 from garfield.core.types import Vector
+from garfield.gars.answers import checked_answer, is_ours
 from garfield.gars.choice import Choice, Explained
 from garfield.gars.shown import Shown
-from garfield.kernels import Kind, NonFinite, Rows, read
-from garfield.kernels.kinds import framework_of
+from garfield.kernels import Gathered, Kind, NonFinite, Rows, gather, read
 from garfield.preaggregation.stage import Stage, has_seed, takes_seed
 
 GARS: Registry[Rule] = Registry("a rule")
@@ -206,7 +207,11 @@ class Rule:
         explain: bool = False,
         **params: Any,
     ) -> Vector | Explained:
-        """Aggregate: a list of 1-D vectors or one (n, d) array, numpy, torch or tensorflow.
+        """Aggregate n rows of numpy, torch, tensorflow or jax: vectors, one (n, d) array, arrays of
+        any shape, state dicts, lists of arrays, nests of these, or a generator of any of them.
+
+        What comes back is what one row is. Integers, booleans and whatever is no array come from
+        the first trusted row; a row that is not like most is set aside (`kernels.gathered`).
 
         A row may be None: a peer that did not answer; how many faults the others are then
         aggregated for is said in `garfield.gars.shown`. `mask` (n, d) is true where a coordinate
@@ -221,23 +226,54 @@ class Rule:
         if mask is not None and not self.masks:
             able = ", ".join(name for name, other in GARS.items() if other.masks)
             raise ConfigError(f"{self.name} takes no presence mask. These rules do: {able}.")
-        if not hasattr(gradients, "__len__"):
-            gradients = list(gradients)
-        n = len(gradients)
+        with self._named_in_errors():
+            gathered = gather(gradients)
+        n = len(gathered)
         if n == 0:
             raise InputError(f"{self.name}: there are no rows to aggregate.")
         rule.check(n, f)
-        shown = Shown.of(gradients, f, mask)
-        shown.require_few_set_aside(self)
+        shown = self._shown(gathered, f, mask)
+        vectors = gathered.rows
         if len(shown.places) < n:
-            gradients = [gradients[i] for i in shown.places]
+            vectors = [vectors[i] for i in shown.places]
+        with self._named_in_errors():
+            rows, kind = read(vectors, shown.present)
+            rule = rule._with_flat_reference(gathered)
+        choice, left, told = rule._decide(rows, kind, shown)
+        vector = kind.wrap(choice.vector)
+        if gathered.flat is not None:
+            vector = gathered.restored(vector, _donor(gathered, choice, rows, shown, left))
+        return left.explain(choice, vector, told) if explain else vector
+
+    def _shown(self, gathered: Gathered, f: int, mask: Any) -> Shown:
+        """The rows there are, without misfits; InputError if too many are missing or unfit."""
+        if mask is not None and gathered.flat is not None:
+            raise InputError(f"{self.name}: a presence mask goes with plain vectors of one length.")
+        unfit = gathered.misfits
+        if unfit and not self.robust:
+            row, why = min(unfit.items())
+            raise InputError(f"{self.name}: row {row} does not fit the others ({why}).")
+        rows = gathered.rows
+        if unfit:
+            rows = [unfit.get(i, row) for i, row in enumerate(rows)]  # they came: not missing
+        shown = Shown.of(rows, f, mask)
+        if unfit:
+            shown = shown.without(np.isin(shown.places, list(unfit)), unfit)
+        shown.require_few_set_aside(self)
+        return shown
+
+    def _with_flat_reference(self, gathered: Gathered) -> Rule:
+        reference = self.params.get("reference")
+        if reference is None or isinstance(reference, int):
+            return self
+        return self.bind(reference=gathered.as_vector(reference, "The reference"))
+
+    @contextmanager
+    def _named_in_errors(self) -> Iterator[None]:
         try:
-            rows, kind = read(gradients, shown.present)
+            yield
         except InputError as problem:
             raise InputError(f"{self.name}: {problem}") from None
-        choice, shown, told = rule._decide(rows, kind, shown)
-        vector = kind.wrap(choice.vector)
-        return shown.explain(choice, vector, told) if explain else vector
 
     def _decide(self, rows: Rows, kind: Kind, shown: Shown) -> tuple[Choice, Shown, int]:
         """Let the function decide for the faults that are left, setting bad rows aside."""
@@ -272,22 +308,26 @@ class Rule:
         with blamed_on(f"The rule {self.name}"):
             answer = self.function(rows, f=f, **params)
         choice = answer if isinstance(answer, Choice) else Choice(answer)
-        self._require_vector(choice.vector, rows.d, "torch" if kind.on_torch else "numpy")
-        return choice
+        if is_ours(self.function):
+            return choice
+        return checked_answer(self.name, choice, rows, "torch" if kind.on_torch else "numpy")
 
-    def _require_vector(self, vector: Any, d: int, framework: str) -> None:
-        """Raise InputError, saying what it is, for an answer that is no such vector."""
-        shape = tuple(getattr(vector, "shape", ()))
-        if framework_of(vector) != framework or shape != (d,):
-            of = f" of shape {shape}" if hasattr(vector, "shape") else ""
-            kind = type(vector)
-            package = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-            what = f"{package}{kind.__name__}"
-            wanted = "torch tensor" if framework == "torch" else "numpy array"
-            raise InputError(
-                f"The rule {self.name} returned a {what}{of}. It must return one vector: a "
-                f"{wanted} of shape ({d},), or a Choice of one."
-            )
+
+def _donor(gathered: Gathered, choice: Choice, rows: Rows, given: Shown, left: Shown) -> int:
+    """The row, by the caller's position, that gives the result what is not aggregated.
+
+    The first that was trusted; where a rule decides per coordinate, the one nearest the result.
+    """
+    if choice.trusted is not None and len(choice.trusted):
+        return int(left.places[int(min(choice.trusted))])
+    first = int(left.places[0])
+    if not gathered.has_own(first):
+        return first  # they have nothing to differ in
+    among = rows.subset(np.flatnonzero(np.isin(given.places, left.places)))
+    try:
+        return int(left.places[int(np.argmin(among.sq_dists_to(choice.vector)))])
+    except NonFinite as signal:
+        return int(left.places[int(np.argmin(signal.bad))])  # the first that can be measured
 
 
 def gar(
@@ -312,9 +352,10 @@ def gar(
     ... def my_rule(rows, *, f):
     ...     return rows.median()
 
-    `rows` offers what `garfield.kernels.Rows` lists; ``rows.matrix()`` is the plain
-    (n, d) array. From then on the rule works by name wherever a rule is named. With
-    `remembers`, an aggregator hands it the last aggregate or the node's own row as `reference`.
+    `rows` offers what `garfield.kernels.Rows` lists, and is an array too: ``for row in rows``,
+    ``rows[i]`` and ``np.asarray(rows)`` work. From then on the rule works by name wherever a rule
+    is named. With `remembers`, an aggregator hands it the last aggregate or the node's own row as
+    `reference`.
     """
 
     def register(function: Callable[..., Vector | Choice]) -> Rule:

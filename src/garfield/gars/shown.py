@@ -1,6 +1,7 @@
 """Which of the caller's rows a rule is shown, and for how many faults it then decides.
 
-Of n rows with f faults, s never came and k are provably bad (not finite). Each of the k is one
+Of n rows with f faults, s never came and k are provably bad (not finite, or not shaped as most
+rows are). Each of the k is one
 of the f. The s need not be: a liar can make an honest peer late. So the n − s − k rows left are
 aggregated for
 
@@ -63,16 +64,19 @@ class Shown:
         why = dict.fromkeys(silent, "missing")
         return cls(n, f, places, why, len(silent) - lost, present=present)
 
-    def without(self, bad: Flags, reason: str) -> Shown:
-        """The same without these of the rows left, which are provably bad."""
-        rows = self.places[bad].tolist()
+    def without(self, bad: Flags, reason: str | Mapping[int, str]) -> Shown:
+        """The same without these of the rows left, which are provably bad, each for its reason."""
+        rows: list[int] = self.places[bad].tolist()
         left = np.flatnonzero(~bad)
         present = self.present
         if present is not None:
             present = [present[int(i)] for i in left]
-        why = {**self.set_aside, **dict.fromkeys(rows, reason)}
+        why = dict.fromkeys(rows, reason) if isinstance(reason, str) else reason
         bad_now = self.bad + len(rows)
-        return replace(self, places=self.places[left], set_aside=why, bad=bad_now, present=present)
+        aside = {**self.set_aside, **why}
+        return replace(
+            self, places=self.places[left], set_aside=aside, bad=bad_now, present=present
+        )
 
     def require_few_set_aside(self, rule: Rule) -> None:
         """Raise InputError if more rows than f cannot be used."""

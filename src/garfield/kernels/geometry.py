@@ -40,7 +40,7 @@ class Geometry(Rows):
         )
 
     median = trimmed_mean = mean_near_median = columns = matrix = _refuse
-    _dists = _dists_to = _with_mix = _appended = _refuse
+    _dists = _dists_to = _with_mix = _appended = _matrix = _row = _refuse
 
     def _non_finite(self) -> Flags:
         return np.zeros(self.base_n, dtype=bool)

@@ -1,12 +1,14 @@
 """Kinds of vectors: what a user hands over becomes Rows, and comes back as it was.
 
-numpy, torch and tensorflow are told apart by the module of their type, so none
-of them is imported here unless the caller already uses it.
+numpy, torch, tensorflow and jax are told apart by the module of their type, so none
+of them is imported here unless the caller already uses it. Arrays of jax are read and
+given back through DLPack, without a copy where they lie in main memory.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -19,8 +21,12 @@ from garfield.core.types import Flags, Floats, Vector
 from garfield.kernels import aligned
 from garfield.kernels.rows import Rows
 
-Framework = Literal["numpy", "torch", "tensorflow"]
-_FLOATS = ("float32", "float64", "float16", "bfloat16")
+Framework = Literal["numpy", "torch", "tensorflow", "jax"]
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+TRACED = (
+    "is being traced by a tf.function or jax.jit and has no values yet. Call the rule outside "
+    "of it, or through tf.py_function or jax.pure_callback."
+)
 _forced_torch: ContextVar[bool] = ContextVar("forced_torch", default=False)
 
 
@@ -32,6 +38,11 @@ def torch_everywhere() -> Iterator[None]:
         yield
     finally:
         _forced_torch.reset(token)
+
+
+def torch_is_forced() -> bool:
+    """Whether `torch_everywhere` is on."""
+    return _forced_torch.get()
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,12 @@ class Kind:
             import torch
 
             tensor = vector if self.on_torch else torch.from_numpy(vector)
-            return tensor.to(self.dtype)
+            return tensor.to(self.device, self.dtype)
+        if self.framework == "jax":
+            import jax
+
+            array = jax.device_put(jax.dlpack.from_dlpack(vector), self.device)
+            return array.astype(self.dtype)
         import tensorflow as tf
 
         with tf.device(self.device):
@@ -72,8 +88,8 @@ class Kind:
 
 def read(gradients: Any, mask: Any = None) -> tuple[Rows, Kind]:
     """Rows of a list of 1-D vectors or one (n, d) array, copying only what it must."""
-    if framework_of(gradients) == "tensorflow" and gradients.ndim == 2:
-        whole = np.asarray(gradients)  # not row by row: each would be a copy
+    if framework_of(gradients) in ("tensorflow", "jax") and len(gradients.shape) == 2:
+        whole = as_numpy(gradients)  # not row by row: each would be a copy
         vectors: list[Any] = [_as_floats(row) for row in whole]
         kind = _read([gradients[0]], prefer_torch=False)[1] if vectors else None
     else:
@@ -114,7 +130,35 @@ def framework_of(vector: Any) -> Framework | None:
             return "torch"
         if package in ("tensorflow", "keras"):
             return "tensorflow"
+        if package in ("jax", "jaxlib"):
+            return "jax"
     return None
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is an array or a tensor, rather than a module or a list of a framework's."""
+    return framework_of(value) is not None and hasattr(value, "dtype") and hasattr(value, "shape")
+
+
+def is_traced(array: Any) -> bool:
+    """Whether it only stands for values that come later, in a function that is being compiled."""
+    framework = framework_of(array)
+    if framework == "jax":
+        return isinstance(array, sys.modules["jax"].core.Tracer)
+    return framework == "tensorflow" and not hasattr(array, "numpy")
+
+
+def dtype_name(array: Any) -> str:
+    """The name of its numbers, the same in every framework."""
+    return str(getattr(array.dtype, "name", array.dtype)).removeprefix("torch.")
+
+
+def as_numpy(array: Any) -> np.ndarray[Any, Any]:
+    """Its numbers, as an array of numpy; not copied where they lie in main memory."""
+    if framework_of(array) == "jax":
+        with contextlib.suppress(RuntimeError, BufferError):  # bfloat16, or another device
+            return np.from_dlpack(array)
+    return np.asarray(array)
 
 
 def _read(rows: Sequence[Any], prefer_torch: bool) -> tuple[list[Any], Kind]:
@@ -123,26 +167,23 @@ def _read(rows: Sequence[Any], prefer_torch: bool) -> tuple[list[Any], Kind]:
         if framework is None:
             raise InputError(
                 f"Row {i} is a {type(row).__name__}, not a vector. "
-                "Pass numpy arrays, torch tensors or tensorflow tensors."
+                "Pass arrays of numpy, torch, tensorflow or jax."
             )
         if framework != frameworks[0]:
             raise InputError(
                 f"Row {i} is of {framework}, row 0 of {frameworks[0]}. Pass rows of one kind."
             )
-        if framework == "tensorflow" and not hasattr(row, "numpy"):
+        if is_traced(row):
+            raise InputError(f"Row {i} {TRACED}")
+        if len(row.shape) != 1:
             raise InputError(
-                f"Row {i} is being traced by a tf.function and has no values yet. Call the rule "
-                "outside of it, or through tf.py_function."
+                f"Row {i} has shape {tuple(row.shape)}, and is no vector. Flatten it with "
+                "reshape(-1)."
             )
-        if row.ndim != 1:
+        name = dtype_name(row)
+        if name not in FLOATS:
             raise InputError(
-                f"Row {i} has shape {tuple(row.shape)}. Pass a list of 1-D vectors or one (n, d) "
-                "array; flatten each gradient with reshape(-1)."
-            )
-        name = str(getattr(row.dtype, "name", row.dtype)).removeprefix("torch.")
-        if name not in _FLOATS:
-            raise InputError(
-                f"Row {i} has dtype {name}. Convert it to one of {', '.join(_FLOATS)} first."
+                f"Row {i} has dtype {name}. Convert it to one of {', '.join(FLOATS)} first."
             )
         if row.dtype != rows[0].dtype:
             raise InputError(
@@ -150,9 +191,14 @@ def _read(rows: Sequence[Any], prefer_torch: bool) -> tuple[list[Any], Kind]:
             )
     if frameworks[0] == "torch":
         return _read_torch(rows, prefer_torch)
-    device = rows[0].device if frameworks[0] == "tensorflow" else None
-    kind = Kind(frameworks[0], rows[0].dtype, device)  # type: ignore[arg-type]  # None raised above
-    return [_as_floats(np.asarray(row)) for row in rows], kind
+    return [_as_floats(as_numpy(row)) for row in rows], kind_of(rows[0])
+
+
+def kind_of(array: Any) -> Kind:
+    """What an array is, for others to be made like it."""
+    framework = framework_of(array)
+    assert framework is not None  # it is an array
+    return Kind(framework, array.dtype, None if framework == "numpy" else array.device)
 
 
 def _read_torch(rows: Sequence[Any], prefer_torch: bool) -> tuple[list[Any], Kind]:

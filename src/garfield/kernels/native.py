@@ -53,7 +53,13 @@ class NativeRows(Rows):
         picked = np.array([row[index] for row in self.rows], dtype=np.float64)
         return picked if self.mix is None else self.mix @ picked
 
-    def matrix(self) -> Floats:
+    def _row(self, i: int) -> Floats:
+        mixed = self.mix is not None
+        row = self.weighted_sum(np.eye(self.n)[i]) if mixed else self.rows[i].view()
+        row.flags.writeable = False
+        return row
+
+    def _matrix(self) -> Floats:
         stacked = np.stack(self.rows)
         return stacked if self.mix is None else (self.mix @ stacked).astype(self.dtype)
 

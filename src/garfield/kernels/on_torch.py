@@ -72,7 +72,13 @@ class TorchRows(Rows):
         picked = self.torch.stack([row[at] for row in self.rows]).double().cpu().numpy()
         return picked if self.mix is None else np.asarray(self.mix @ picked)
 
-    def matrix(self) -> Tensor:
+    def _row(self, i: int) -> Tensor:
+        if self.mix is not None:
+            row: Tensor = self.weighted_sum(np.eye(self.n)[i])
+            return row
+        return self.rows[i].clone()  # as nothing keeps a tensor from being written to
+
+    def _matrix(self) -> Tensor:
         return self.torch.cat([block for _, block in self._blocks()], dim=1)
 
     def subset(self, index: Indices) -> TorchRows:

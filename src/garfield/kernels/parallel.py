@@ -30,6 +30,11 @@ def threads() -> int:
     return _threads or _cores()
 
 
+def limit() -> int | None:
+    """What was set; None for all cores."""
+    return _threads
+
+
 def set_threads(count: int | None) -> None:
     """Limit aggregation to so many threads; None for all cores."""
     global _threads

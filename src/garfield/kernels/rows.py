@@ -1,8 +1,11 @@
 """Rows: n vectors of length d, seen through the few primitives all rules share.
 
-A rule never touches the vectors' elements itself. It asks for distances,
+Our rules never touch the vectors' elements themselves. They ask for distances,
 norms, order statistics per coordinate, or a weighted sum; `native.py` answers
-with compiled kernels on a CPU, `on_torch.py` with torch on any device.
+with compiled kernels on a CPU, `on_torch.py` with torch on any device. A rule of
+a user's may as well take the rows for the (n, d) array that they are: iterate over
+them, index them, or pass them to numpy. It then sees finite numbers only: rows
+that are not are set aside first, and the rule is called again without them.
 
 Rows may be *mixed*: row i is then a combination of the underlying ones, given
 by row i of a small matrix. Pre-aggregation is nothing but such a matrix, and
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -49,9 +52,50 @@ class Rows(ABC):
         self.n = base_n if mix is None else len(mix)
         self._sq_dists: Matrix | None = None
         self._dists_by: Callable[[], Matrix] | None = None
+        self._known_finite = False
+
+    # -- as an array ----------------------------------------------------------------------
 
     def __len__(self) -> int:
         return self.n
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.n, self.d
+
+    @property
+    def ndim(self) -> int:
+        """2, as a matrix has."""
+        return 2
+
+    def __iter__(self) -> Iterator[Vector]:
+        return (self[i] for i in range(self.n))
+
+    def __getitem__(self, index: Any) -> Any:
+        """Row i, which cannot be written to; of a slice, list or mask, those rows; else elements.
+
+        ``rows[3]`` is a vector, ``rows[rows.sq_norms() < 2]`` are rows again, and ``rows[:, 5]``
+        are numbers.
+        """
+        if isinstance(index, tuple):
+            return self.matrix()[index]
+        chosen = np.arange(self.n)[index]
+        if chosen.ndim:
+            return self.subset(chosen)
+        self._require_finite_once()
+        return self._row(int(chosen))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            raise ValueError("The rows lie apart in memory: an array of them is a copy.")
+        whole = self.matrix()
+        return np.asarray(whole if isinstance(whole, np.ndarray) else whole.cpu(), dtype=dtype)
+
+    def matrix(self) -> Any:
+        """(n, d) of the rows themselves, copied: for rules that need every element."""
+        self._require_finite_once()
+        return self._matrix()
 
     # -- what a rule may ask for ------------------------------------------------
 
@@ -103,10 +147,6 @@ class Rows(ABC):
     @abstractmethod
     def columns(self, index: Indices) -> Matrix:
         """(n, len(index)) of these coordinates, as float64 numpy."""
-
-    @abstractmethod
-    def matrix(self) -> Any:
-        """(n, d) of the rows themselves, copied: for rules that need every element."""
 
     @abstractmethod
     def subset(self, index: Indices) -> Rows:
@@ -185,6 +225,18 @@ class Rows(ABC):
 
     @abstractmethod
     def _non_finite(self) -> Flags: ...
+
+    @abstractmethod
+    def _row(self, i: int) -> Vector:
+        """Row i; who writes to it does not change what the caller has."""
+
+    @abstractmethod
+    def _matrix(self) -> Any: ...
+
+    def _require_finite_once(self) -> None:
+        if not self._known_finite:
+            self.require_finite()
+            self._known_finite = True
 
 
 def _divided_once(weights: Matrix) -> tuple[Matrix, float]:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from garfield.core.blame import blamed_on
+from garfield.core.errors import InputError
 from garfield.core.registry import Parameters, Registry
 from garfield.kernels.rows import Rows
 
@@ -48,7 +50,16 @@ class Stage:
         return self.bind(seed=change(self.params.get("seed"))) if has_seed(self.function) else self
 
     def __call__(self, rows: Rows, *, f: int) -> Rows:
-        return self.function(rows, f=f, **self.params)
+        with blamed_on(f"The pre-aggregation {self.name}"):
+            made = self.function(rows, f=f, **self.params)
+        after = self.count_after(rows.n)
+        if not isinstance(made, Rows) or made.shape != (after, rows.d):
+            shape = f" of shape {tuple(made.shape)}" if hasattr(made, "shape") else ""
+            raise InputError(
+                f"The pre-aggregation {self.name} returned a {type(made).__name__}{shape}. It must "
+                f"return {after} rows of {rows.d} numbers: rows.mixed(matrix), or some of rows."
+            )
+        return made
 
     def count_after(self, n: int) -> int:
         """How many rows come out when n go in."""

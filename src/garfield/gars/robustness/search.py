@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from garfield.core.errors import BoundError, ConfigError, InputError
+from garfield.core.errors import AnswerNotFinite, BoundError, ConfigError, InputError
 from garfield.core.types import Indices, Matrix
 from garfield.gars.naming import parse
 from garfield.gars.robustness.mutations import changed
@@ -139,6 +139,8 @@ class _Search:
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 answer = self.answer(start.rows)
+        except AnswerNotFinite:
+            answer = np.full(np.shape(start.rows)[-1], np.nan)
         except InputError:
             return None
         by = start.name if start.attack is None else f"{start.attack} on {start.name}"
