@@ -1,0 +1,1 @@
+"""A Flower app whose server survives nodes that lie."""
