@@ -69,7 +69,7 @@ class TimedClient:
         self, stored_as: str, *, mbps: float, batch: int, split: int, iterations: int,
         least_s: float = 0.0, chunk: int = 0, hopeless_s: float | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """Train at a cut: seconds of each iteration behind the first, and their bytes."""
+        """Train at a cut: seconds of each iteration behind the first two, and their bytes."""
         network = self._world.network
         network.limit(FAST)
         if (stored_as, split) not in self._prepared:

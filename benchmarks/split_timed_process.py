@@ -5,12 +5,13 @@
     {"do": "prepare", "stored_as": "uint8", "split": 3}
         puts the split's weights beside the store and asks for one piece: the server then knows it
     {"do": "time", "stored_as": "uint8", "batch": 128, "split": 3, "iterations": 2, …}
-        trains: one iteration to warm up, then so many that count, and more until `least_s`;
+        trains: two iterations to warm up, then so many that count, and more until `least_s`;
         `chunk` samples at a time pass the frozen layers that run here (0: all)
 
-Timing answers with `{"seconds": […], …}`, and once more when what was still under way has
-arrived: whoever reads may lift the limit of the link in between. Where iterations take
-longer than `hopeless_s` on average, it says `{"overdue": true}` before: with the limit lifted
+Timing answers with `{"seconds": […], …}`, the processor's time of an iteration here (`busy_s`) and
+what servers say of a piece (`server`) among the rest. It answers once more when what was still
+under way has arrived: whoever reads may lift the limit of the link in between. Where iterations
+take longer than `hopeless_s` on average, it says `{"overdue": true}` before: with the limit lifted
 the one under way soon ends, and the answer is what one takes at least.
 """
 
@@ -25,6 +26,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -43,7 +45,9 @@ from garfield.split.stores import StoreSettings
 
 _TIMES_OVER = 12
 """How often an epoch visits each object, so that none ends while it is timed."""
-_STAGES = 3
+_WARM_UP = 2
+"""Iterations that do not count: of the second, much has come while the first was waited for."""
+_STAGES = 3 + _WARM_UP - 1
 """Server, link and client: the first iteration passes them one after the other."""
 _SLACK = 0.25
 """Of an iteration, that is no reason yet to give up."""
@@ -69,7 +73,7 @@ class Client:
     def plan(self, stored_as: str, batch: int) -> dict[str, Any]:
         """The situation of planners: sizes and times of both sides, and the measured link."""
         loader = self._loader(stored_as, batch, Loading(planner="predictive"))
-        return {"situation": asdict(situation(loader, measure(self._servers.probe).bps))}
+        return {"situation": asdict(situation(loader, measure(self._servers.probe)))}
 
     def prepare(self, stored_as: str, split: int) -> dict[str, Any]:
         """Let the server have the weights, and measure what it measures once."""
@@ -81,7 +85,7 @@ class Client:
     def time(
         self, stored_as: str, batch: int, split: int, chunk: int, **how: Any
     ) -> dict[str, Any]:
-        """Train, and tell the seconds of each iteration behind the first.
+        """Train, and tell the seconds of each iteration that counts.
 
         So many pieces are asked for ahead as a batch has, and as can be under way at once: enough
         for the slowest side never to wait, few enough for the window to be full after one batch.
@@ -96,7 +100,8 @@ class Client:
             timed = self._timed(loader, batches, **how)
             traffic = loader.traffic
             piece_bytes = traffic.received_bytes / max(1, traffic.requests)
-            self._tell({**timed, "bytes_per_iteration": piece_bytes * batch / piece})
+            told = {"bytes_per_iteration": piece_bytes * batch / piece, "server": _served(loader)}
+            self._tell(timed | told)
         return {}
 
     def _timed(
@@ -111,9 +116,9 @@ class Client:
         optimizer = torch.optim.SGD(trained.parameters(), 0.01, 0.9)
         warm_up_s: float | None = None
         seconds: list[float] = []
-        began = time.monotonic()
+        began, busy, warm = time.monotonic(), 0.0, 0
         while len(seconds) < iterations or sum(seconds) < least_s:
-            # the first passes all stages in turn; behind it the mean so far counts, with some
+            # the first pass all stages in turn; behind them the mean so far counts, with some
             # slack for a single one
             parts = _STAGES if warm_up_s is None else len(seconds) + 1 + _SLACK
             allowed = None if hopeless_s is None else parts * hopeless_s
@@ -123,11 +128,14 @@ class Client:
             now = time.monotonic()
             if allowed is not None and now - began > allowed:
                 return {"warm_up_s": warm_up_s, "seconds": seconds, "at_least_s": hopeless_s}
-            if warm_up_s is None:
-                warm_up_s, began = now - began, now
-            else:
+            if warm_up_s is not None:
                 seconds.append(now - before)
-        return {"warm_up_s": warm_up_s, "seconds": seconds, "at_least_s": None}
+                continue
+            warm += 1
+            if warm == _WARM_UP:
+                warm_up_s, began, busy = now - began, now, time.process_time()
+        busy_s = (time.process_time() - busy) / len(seconds)
+        return {"warm_up_s": warm_up_s, "seconds": seconds, "at_least_s": None, "busy_s": busy_s}
 
     @contextmanager
     def _watched(self, allowed: float | None, spent: float) -> Iterator[None]:
@@ -168,6 +176,12 @@ class Client:
 def _batches(loader: SplitLoader) -> Any:
     """What the loader yields, as a generator that can be closed."""
     yield from loader
+
+
+def _served(loader: SplitLoader) -> dict[str, float]:
+    """Mean seconds that servers say to have spent on a piece, by what they did."""
+    told = [each["seconds"] | {"waited": each["waited_s"]} for each in loader.told if each]
+    return {what: fmean(each.get(what, 0.0) for each in told) for what in told[0]} if told else {}
 
 
 def _values(loader: SplitLoader) -> int:

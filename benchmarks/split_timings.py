@@ -4,7 +4,7 @@ A line of the raw file is a JSON object of one of four kinds. The last plan of a
 
     machine    where and when the lines behind it were made
     plan       a setting's situation as a client measured it, in another run than those timed
-    timed      a visit: so many iterations of real training at one cut, after one to warm up
+    timed      a visit: so many iterations of real training at one cut, after two to warm up
     finished   all that a setting needed is there
 
 A cut's time is the mean of all its iterations, its deviation the standard error of that mean. A

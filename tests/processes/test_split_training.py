@@ -18,6 +18,7 @@ from torch.nn import functional
 from garfield.core.errors import AccessDenied, ConfigError, ObjectDamaged, RequestRefused
 from garfield.report.split_summary import SplitHistory, split_summary
 from garfield.runs.run_directory import RunDirectory
+from garfield.split.client.bandwidth import Bandwidth
 from garfield.split.client.data_set import DataSet
 from garfield.split.client.loader import SplitLoader
 from garfield.split.client.planning import situation
@@ -573,7 +574,7 @@ def test_the_predictive_planner_trains_by_times_of_both_sides(url, server, tmp_p
         loader = SplitLoader(
             data_of(url), load("resnet18", classes=10), servers, batch=10, loading=settings.loading
         )
-        slow = situation(loader, 1e3)  # a link beside which no computing counts
+        slow = situation(loader, Bandwidth(1e3, 1, 1.0))  # a link beside which no computing counts
     frozen = loader.freeze + 1
     assert slow.costs.server_forward_s[:frozen] != slow.costs.client_forward_s[:frozen]
     assert slow.costs.server_forward_s[frozen:] == slow.costs.client_forward_s[frozen:]

@@ -12,6 +12,7 @@ from garfield.split import wire
 from garfield.split.client import bandwidth
 from garfield.split.client.ahead import Ahead
 from garfield.split.client.cache import FeatureCache, key_of
+from garfield.split.client.server_speed import ServerSpeed, speed_of
 from garfield.split.client.servers import Servers, ServerSettings
 
 REQUEST = wire.ExtractRequest("file:///data", "part-0", 3, model="alexnet", samples=(0, 1))
@@ -241,6 +242,25 @@ def test_bandwidths_are_written_as_people_write_them(text, bps):
 def test_what_is_no_bandwidth_is_refused(text):
     with pytest.raises(ConfigError, match="1Gbps"):
         bandwidth.parse_bandwidth(text)
+
+
+# -- a server's speed -----------------------------------------------------------------------
+
+
+def test_a_servers_speed_is_its_own_whether_its_workers_share_a_core_or_not():
+    """Four requests of 32 samples, two at a time; each needs 1 s of a core alone."""
+    work = {"read": 0.1, "decode": 0.1, "forward": 0.8}
+    one_core = speed_of([{what: 2 * s for what, s in work.items()}] * 4, 128, took_s=4.0)
+    two_cores = speed_of([work] * 4, 128, took_s=2.0)
+    one_by_one = speed_of([work] * 4, 128, took_s=4.0)  # memory for one at a time, say
+    assert one_core.forward_s == pytest.approx(0.8 * 4 / 128)
+    assert two_cores.forward_s == pytest.approx(0.8 * 2 / 128)
+    assert one_by_one.forward_s == pytest.approx(0.8 * 4 / 128)
+    assert one_core.prepare_s == pytest.approx(0.2 * 4 / 128)
+
+
+def test_a_server_that_tells_no_times_has_no_speed():
+    assert speed_of([{}] * 4, 128, took_s=1.0) == ServerSpeed()
 
 
 # -- cache --------------------------------------------------------------------------------

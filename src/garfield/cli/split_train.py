@@ -36,6 +36,7 @@ _TITLES = {
     "loading": "Split and loading",
     "servers": "Servers",
     "store": "Store",
+    "recording": "What is written",
 }
 
 
@@ -78,7 +79,7 @@ def _train(
         directory.check_new()
     interrupted, failure = _run(settings, directory, resume is not None, threads)
     if is_first:
-        _show(directory, interrupted, failure, as_json)
+        _show(settings, directory, interrupted, failure, as_json)
     return FAILED if failure is not None else INTERRUPTED if interrupted else DONE
 
 
@@ -138,7 +139,13 @@ def _run(
     return False, None
 
 
-def _show(directory: RunDirectory, interrupted: bool, failure: str | None, as_json: bool) -> None:
+def _show(
+    settings: FineTuning,
+    directory: RunDirectory,
+    interrupted: bool,
+    failure: str | None,
+    as_json: bool,
+) -> None:
     """Write and print what came of it."""
     from garfield.report.split_plots import draw_split
     from garfield.report.split_summary import split_summary, split_table
@@ -149,11 +156,13 @@ def _show(directory: RunDirectory, interrupted: bool, failure: str | None, as_js
         "interrupted": interrupted,
         "failure": failure,
         "versions": versions(("garfield", "numpy", "torch", "httpx")),
+        "settings": settings.without_secrets(),
     }
     if directory.path.is_dir():
         directory.write_summary(summary)
         with pictures_if_possible():
-            draw_split(events, f"{summary['model']}, split {summary['split']}", directory.path)
+            title = f"{summary['model']}, split {summary['split']}"
+            draw_split(events, title, directory.path, settings.recording.plots)
     if as_json:
         print_json(summary)
     elif summary["iterations"]:

@@ -7,22 +7,35 @@ from pathlib import Path
 from typing import Any
 
 from garfield.core.events import Event
-from garfield.report.drawing import matplotlib
-from garfield.report.plots import FAINT, INK, LINE, bare
+from garfield.report.drawing import (
+    BLUE,
+    FAINT,
+    GREEN,
+    INK,
+    ORANGE,
+    entitle,
+    matplotlib,
+    name_lines,
+    save_pictures,
+)
+from garfield.report.plots import LINE, bare
 from garfield.report.split_summary import SplitHistory, size
 
-_WAIT, _COMPUTE, _SECOND = "#e0912f", "#2563a8", "#2a9d63"
+_WAIT, _COMPUTE, _SECOND = ORANGE, BLUE, GREEN
 
 
-def draw_split(events: Sequence[Event], title: str, directory: Path) -> list[Path]:
-    """Draw a run into its directory; the files."""
+def draw_split(
+    events: Sequence[Event], title: str, directory: Path, kind: str = "png"
+) -> list[Path]:
+    """Draw a run into its directory, as png, svg or pdf; the files."""
     history = SplitHistory.of(events)
     if not history.batches:
         return []
-    drawn = {"learning.png": learning(history, title), "transfer.png": transfer(history, title)}
-    for name, figure in drawn.items():
-        figure.savefig(directory / name, dpi=130)
-    return [directory / name for name in drawn]
+    pictures = {
+        "learning": lambda: learning(history, title),
+        "transfer": lambda: transfer(history, title),
+    }
+    return save_pictures(pictures, directory, kind)
 
 
 def learning(history: SplitHistory, title: str) -> Any:
@@ -49,10 +62,10 @@ def learning(history: SplitHistory, title: str) -> Any:
     right.set_ylabel("right, %", color=INK)
     right.set_ylim(0, 100)
     right.set_xticks(places if len(places) <= 12 else places[:: len(places) // 10])
-    right.legend(frameon=False, loc="lower right")
+    name_lines(right)
     for axes in (left, right):
         bare(axes)
-    figure.suptitle(f"How it learned · {title}", fontsize=12, fontweight="bold", color=INK)
+    entitle(figure, f"How it learned · {title}")
     return figure
 
 
@@ -67,8 +80,7 @@ def transfer(history: SplitHistory, title: str) -> Any:
     left.bar(places, computed, color=_COMPUTE, width=0.7, label="computing")
     left.bar(places, waited, bottom=computed, color=_WAIT, width=0.7, label="waiting for features")
     left.set_ylabel("seconds of the epoch", color=INK)
-    left.legend(frameon=False, loc="upper right")
-    left.set_ylim(0, 1.3 * max(map(sum, zip(waited, computed, strict=True))))
+    left.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     right.bar(places, received, color=_SECOND, width=0.7)
     right.set_ylabel("MB received", color=INK)
     top = max(received)
@@ -84,7 +96,7 @@ def transfer(history: SplitHistory, title: str) -> Any:
         axes.set_xticks(places if len(places) <= 12 else places[:: len(places) // 10])
         axes.set_xlim(places[0] - 0.7, places[-1] + 0.7)
         bare(axes)
-    figure.suptitle(f"Where time and bytes went · {title}", fontsize=12, fontweight="bold")
+    entitle(figure, f"Where time and bytes went · {title}")
     return figure
 
 
@@ -108,7 +120,7 @@ def draw_comparison(runs: Mapping[str, Mapping[str, Any]], title: str, path: Pat
         bare(axes, grid=False)
     left.set_yticks(range(len(names)), names)
     left.invert_yaxis()
-    figure.suptitle(title, fontsize=12, fontweight="bold", color=INK)
+    entitle(figure, title)
     figure.savefig(path, dpi=130)
 
 

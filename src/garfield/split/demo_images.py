@@ -41,6 +41,6 @@ def _pillow() -> Any:
     except ImportError:
         raise MissingDependency(
             "Images are written with pillow, which is not installed. "
-            "Install it with: pip install 'garfield[split]'"
+            "Install it with: pip install 'garfield-ml[split]'"
         ) from None
     return Image

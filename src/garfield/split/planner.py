@@ -11,7 +11,9 @@ with `@planner("mine")`. All are pure, so `garfield split plan` shows what train
     adaptive    the default: candidates are smaller than the input as it is *stored*. No winner:
                 the smallest of them. No candidate: 0, plain streaming; as printed, the algorithm
                 would send six times more than a 16 KB JPEG. The workers of a client share the
-                link, and a server whose queue takes longer than streaming is left alone.
+                link, and a server whose queue takes longer than streaming is left alone. Where
+                times of both sides are known, what would be slower than streaming is no
+                candidate: few bytes are no gain where a server's cores are what lacks.
     predictive  the split with the shortest predicted iteration, from the time of every layer on
                 both sides, the link, the server's load and the client's workers
 
@@ -83,7 +85,7 @@ class Costs:
     client_forward_s: tuple[float, ...]
     """Of each layer, at the client."""
     train_s: float
-    """Forward, backward and step of the layers that train, at the client."""
+    """Forward and backward of the layers that train, at the client."""
     server_prepare_s: float = 0.0
     """Reading, decoding and transforming at a server."""
     client_prepare_s: float = 0.0
@@ -99,7 +101,8 @@ class Costs:
         if client.train_s is None:
             raise ConfigError(f"How long {client.model} trains has not been measured.")
         of_server = (server or client).forward_s
-        return cls(of_server, client.forward_s, client.train_s, **more)
+        fixed = {"per_iteration_s": client.step_s} | more
+        return cls(of_server, client.forward_s, client.train_s, **fixed)
 
 
 @dataclass(frozen=True)
@@ -270,10 +273,12 @@ def predict(situation: Situation, split: int) -> Prediction:
     sent = situation.sample_bytes(split)
     copying = sent * costs.per_byte_s
     frozen = sum(costs.client_forward_s[split : situation.max_split])
-    client = costs.train_s + frozen + copying + (0.0 if split else costs.client_prepare_s)
+    client = costs.train_s + frozen + copying
     server = 0.0
     if split:
         server = costs.server_prepare_s + sum(costs.server_forward_s[:split]) + copying
+    else:
+        client += costs.client_prepare_s
     server_s = situation.samples * server * situation.load.slowdown
     link_s = situation.samples * sent / situation.second_bytes
     client_s = situation.batch * client + costs.per_iteration_s
@@ -296,9 +301,9 @@ def thesis(situation: Situation) -> tuple[int, str]:
 
 @planner("adaptive")
 def adaptive(situation: Situation) -> tuple[int, str]:
-    """Algorithm 2 against what is stored."""
-    found = candidates(situation)
-    if not found:
+    """Algorithm 2 against what is stored, and against streaming."""
+    smaller = candidates(situation)
+    if not smaller:
         return 0, "no layer is smaller than the stored input: images are streamed"
     streaming_s = situation.iteration_bytes(0) / situation.second_bytes
     if situation.load.wait_s > streaming_s:
@@ -306,12 +311,22 @@ def adaptive(situation: Situation) -> tuple[int, str]:
             f"the server's queue takes {situation.load.wait_s:.3g} s, and to stream the images "
             f"{streaming_s:.3g} s"
         )
+    found = [split for split in smaller if not _slows_down(situation, split)]
+    if not found:
+        return 0, "every split that sends less would take longer than to stream the images"
     for split in found:
         if situation.iteration_bytes(split) < situation.second_bytes:
             return split, "the first layer smaller than the stored input that a second carries"
     # the first of equals: no more is pushed down than it takes
     smallest = min(found, key=lambda split: (situation.layer_bytes[split - 1], split))
     return smallest, "none is carried in a second: the smallest"
+
+
+def _slows_down(situation: Situation, split: int) -> bool:
+    """Whether an iteration would take longer than with plain streaming, as far as is known."""
+    if situation.costs is None:
+        return False
+    return predict(situation, split).iteration_s > predict(situation, 0).iteration_s
 
 
 @planner("predictive")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from garfield.core.bounds import Seed, Within
 from garfield.core.config import NOT_A_SETTING, check_numbers, values_of
 from garfield.core.errors import ConfigError
+from garfield.runs.recording import Recording
 from garfield.split.client.servers import ServerSettings
 from garfield.split.stores import StoreSettings
 
@@ -90,6 +91,7 @@ class FineTuning:
     loading: Loading = field(default_factory=Loading)
     servers: ServerSettings = field(default_factory=ServerSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
+    recording: Recording = field(default_factory=Recording)
 
     def __post_init__(self) -> None:
         check_numbers(self)

@@ -212,6 +212,7 @@ def fine_tune(
 
     `opened` opens a data set by its URL, where that takes more than the settings say.
     """
+    settings.recording.check()
     with ExitStack() as stack:
         settings = _with_ranks(settings, stack)
         main = settings.loading.rank == 0
@@ -221,7 +222,7 @@ def fine_tune(
             trainer.restore(newest(checkpoints))
         if main:
             stack.enter_context(directory)
-            directory.open(settings.without_secrets())
+            directory.open(settings.without_secrets(), settings.recording.log)
 
         def heard(event: Event) -> None:
             if main and event["event"] != "extracting":  # of the moment; `extracted` sums it up

@@ -7,6 +7,7 @@ costs about half a second, once an epoch.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,6 +30,8 @@ class Bandwidth:
     bytes: int
     """How many bytes it was measured on."""
     seconds: float
+    busy_s: float = 0.0
+    """The processor's time that receiving all of them took here."""
 
     def differs(self, other: Bandwidth | None, by: float = 0.2) -> bool:
         """Whether it is another link than the other measurement's, beyond noise."""
@@ -41,12 +44,12 @@ def measure(probe: Callable[[int, int], float]) -> Bandwidth:
     `probe(burst, count)` returns the seconds between the end of the first `burst` bytes and that
     of `count` more.
     """
-    count, total = LEAST_BYTES, 0
+    count, total, busy = LEAST_BYTES, 0, time.process_time()
     while True:
         seconds = max(probe(BURST, count), 1e-6)
         total += BURST + count
         if seconds >= ENOUGH_S or count >= MOST_BYTES:
-            return Bandwidth(8 * count / seconds, total, seconds)
+            return Bandwidth(8 * count / seconds, total, seconds, time.process_time() - busy)
         growth = min(8.0, max(2.0, 1.5 * ENOUGH_S / seconds))
         count = min(MOST_BYTES, int(count * growth))
 

@@ -2,9 +2,9 @@
 
 The link is measured before every epoch. If it carries what it did, the split stays; otherwise
 it is planned anew, from sizes of the layers (one sample passed through, once), the stored size
-of the images, the servers' load, and, for a planner that predicts time, seconds of every layer
-on both sides: the client times its own, a server is asked for its own, and for what a sample
-costs before its first layer (`preparation`).
+of the images, the servers' load, and, but for the thesis's planner, seconds of every layer
+on both sides: the client times its own, a server is asked for its own, and then by as many requests
+as a training has under way how long a sample really takes (`server_speed`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from garfield.core.errors import SplitError
 from garfield.data.stored import data_directory
 from garfield.split import planner, wire
 from garfield.split.client.bandwidth import Bandwidth, measure
-from garfield.split.client.preparation import preparation
+from garfield.split.client.server_speed import ServerSpeed, measured_speed
 from garfield.split.models import SPLIT_MODELS
 from garfield.split.objects import INDEX_NAME
 from garfield.split.profile import (
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from garfield.split.client.loader import SplitLoader
     from garfield.split.client.servers import Servers
 
-_TIMED_BATCH = 16
+_TIMED_BATCH = 32
+"""So small that a client which cannot hold its training batch may measure, too."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def planned(loader: SplitLoader, before: Planning | None) -> Planning:
     bandwidth = measure(servers.probe)
     if before is not None and not bandwidth.differs(before.bandwidth):
         return replace(before, why="the link carries what it did")
-    now = situation(loader, bandwidth.bps)
+    now = situation(loader, bandwidth)
     plan = planner.choose(now, loading.planner)
     if loader.keeps_features and plan.candidates:
         # each feature travels once, so what counts is its size, and work that need not come again
@@ -65,39 +66,63 @@ def planned(loader: SplitLoader, before: Planning | None) -> Planning:
     return Planning(plan.split, plan.why, bandwidth, plan)
 
 
-def situation(loader: SplitLoader, bandwidth_bps: float) -> planner.Situation:
+def situation(loader: SplitLoader, bandwidth: Bandwidth) -> planner.Situation:
     """All that is known before an epoch."""
     assert loader.servers is not None
     loading, sampler = loader.loading, loader.sampler
-    costs = None
-    if loading.planner == "predictive":
-        costs = measured_costs(loader, loader.servers)
-    return planner.situation_of(
+    untimed = planner.situation_of(
         profile_sizes(loader.model, loader.input_shape),
         stored_bytes=loader.data.stored_bytes_per_sample,
         batch=max(1, sampler.batch // sampler.ranks),
-        bandwidth_bps=bandwidth_bps,
+        bandwidth_bps=bandwidth.bps,
         freeze=loader.freeze,
         workers=sampler.ranks,
         load=planner.ServerLoad.from_status(loader.servers.status()),
-        costs=costs,
         iterations=sampler.batches,
         feature_bytes=0.5 if loading.features == "float16" else 1.0,
     )
+    if not _asks_for_times(loader, untimed):
+        return untimed
+    return replace(untimed, costs=measured_costs(loader, loader.servers, untimed.load, bandwidth))
 
 
-def measured_costs(loader: SplitLoader, servers: Servers) -> planner.Costs:
-    """Seconds of a sample on both sides. What a server takes to decode one we take for as much
-    longer, or less, as our layers do."""
+def _asks_for_times(loader: SplitLoader, untimed: planner.Situation) -> bool:
+    """Whether times could change the plan: to measure them takes both sides a few seconds."""
+    named = loader.loading.planner
+    decided = loader.keeps_features or (named == "adaptive" and not planner.candidates(untimed))
+    return named != "thesis" and not decided
+
+
+def measured_costs(
+    loader: SplitLoader, servers: Servers, load: planner.ServerLoad, bandwidth: Bandwidth
+) -> planner.Costs:
+    """Seconds of a sample on both sides, a server's as if it had no other load.
+
+    Our own decoding is taken for as much longer than a server's, or shorter, as our layers are.
+    """
     client = client_profile(loader)
     server = server_profile(client, servers, loader.data) or client
-    prepared = preparation(loader)
+    speed = measured_speed(loader)
     slower = sum(client.forward_s) / max(sum(server.forward_s), 1e-9)
     return planner.Costs.of(
-        client, server,
-        server_prepare_s=prepared.read_s + prepared.decode_s,
-        client_prepare_s=prepared.decode_s * slower,
+        client, _scaled(server, speed, loader.freeze, load.slowdown),
+        server_prepare_s=speed.prepare_s / load.slowdown,
+        client_prepare_s=speed.decode_alone_s * slower,
+        per_byte_s=bandwidth.busy_s / max(1, bandwidth.bytes),
     )  # fmt: skip
+
+
+def _scaled(server: ModelProfile, speed: ServerSpeed, freeze: int, slowdown: float) -> ModelProfile:
+    """A profile whose frozen layers take together what they took while others were under way."""
+    frozen_s = sum(server.forward_s[: freeze + 1])
+    if speed.forward_s is None or frozen_s <= 0:
+        return server
+    factor = speed.forward_s / slowdown / frozen_s
+    layers = tuple(
+        replace(layer, forward_s=factor * seconds) if at <= freeze else layer
+        for at, (layer, seconds) in enumerate(zip(server.layers, server.forward_s, strict=True))
+    )
+    return replace(server, layers=layers)
 
 
 def client_profile(loader: SplitLoader) -> ModelProfile:

@@ -240,7 +240,7 @@ def _client(settings: ServerSettings) -> httpx.Client:
     except ImportError:
         raise MissingDependency(
             "Split training talks to its servers with httpx, which is not installed. "
-            "Install it with: pip install 'garfield[split]'"
+            "Install it with: pip install 'garfield-ml[split]'"
         ) from None
     import ssl
 

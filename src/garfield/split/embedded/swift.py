@@ -62,7 +62,7 @@ class EmbeddedSwift:
         if find_spec("swift") is None:
             raise MissingDependency(
                 "OpenStack Swift is not installed. "
-                "Install it with: pip install 'garfield[split-demo]'"
+                "Install it with: pip install 'garfield-ml[split-demo]'"
             )
         self.directory = directory.absolute()
         self.host = host

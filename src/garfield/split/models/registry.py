@@ -115,7 +115,7 @@ def _require_torch(name: str) -> None:
     except ImportError:
         raise MissingDependency(
             f"{name} is a torch model, and torch is not installed. "
-            "Install it with: pip install 'garfield[split]'"
+            "Install it with: pip install 'garfield-ml[split]'"
         ) from None
 
 

@@ -70,7 +70,7 @@ def pack_weights(piece: nn.Module) -> bytes:
     except ImportError:
         raise MissingDependency(
             "Weights travel as safetensors, which is not installed. "
-            "Install it with: pip install 'garfield[split]'"
+            "Install it with: pip install 'garfield-ml[split]'"
         ) from None
     # cloned, as safetensors refuses tensors that share memory; contiguous, as it wants them
     state = {

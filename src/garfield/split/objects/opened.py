@@ -41,4 +41,4 @@ def open_object(
         )
     if name.endswith(".tar"):
         return TarShard.parse(data, name)
-    return PackedObject.parse(data, name)
+    return PackedObject.parse(data, name, hashed=sha256 is not None)

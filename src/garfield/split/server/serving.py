@@ -199,5 +199,5 @@ def _require() -> None:
     except ImportError:
         raise MissingDependency(
             "A split server needs packages that are not installed. "
-            "Install them with: pip install 'garfield[split]'"
+            "Install them with: pip install 'garfield-ml[split]'"
         ) from None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
+
+from garfield.core.version import VERSION
 
 if TYPE_CHECKING:
     from garfield.split.server.service import SplitService
@@ -18,7 +19,7 @@ def status_of(service: SplitService) -> Mapping[str, Any]:
     queue, pool = service.queue, service.pool
     return {
         "protocol": PROTOCOL,
-        "version": _version(),
+        "version": VERSION,
         "store": service.settings.store.partition("://")[0],
         "load": {
             "waiting": queue.waiting,
@@ -45,10 +46,3 @@ def status_of(service: SplitService) -> Mapping[str, Any]:
         "measured_models": service.book.made,
         "weights_fetched_bytes": service.weights.fetched_bytes,
     }
-
-
-def _version() -> str:
-    try:
-        return version("garfield")
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        return "unknown"

@@ -138,7 +138,7 @@ def _pool(timeout_s: float) -> Any:
         import urllib3
     except ImportError:
         raise MissingDependency(
-            "urllib3 is not installed. Install it with: pip install 'garfield[split]'"
+            "urllib3 is not installed. Install it with: pip install 'garfield-ml[split]'"
         ) from None
     return urllib3.PoolManager(
         maxsize=KEPT,

@@ -141,6 +141,6 @@ def _obstore() -> Any:
         import obstore.store
     except ImportError:
         raise MissingDependency(
-            "obstore is not installed. Install it with: pip install 'garfield[split]'"
+            "obstore is not installed. Install it with: pip install 'garfield-ml[split]'"
         ) from None
     return obstore

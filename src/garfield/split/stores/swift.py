@@ -268,7 +268,7 @@ def _client() -> Any:
         import swiftclient
     except ImportError:
         raise MissingDependency(
-            "python-swiftclient is not installed. Install it with: pip install 'garfield[split]'"
+            "python-swiftclient is not installed. Install it with: pip install 'garfield-ml[split]'"
         ) from None
     import logging
 
