@@ -256,6 +256,7 @@ def test_a_sum_bears_that_a_device_is_lost(tmp_path):
         (after(1), lambda: run.signal(signal.SIGKILL, "device-2")),
         (lambda event: set(event["took_part"]) == {0, 1, 3}, enough),
     )
+    assert run.lost() == ["device-2"]
 
 
 @pytest.mark.heavy

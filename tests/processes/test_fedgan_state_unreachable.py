@@ -255,7 +255,7 @@ def test_a_database_that_was_closed_says_so(postgres, tmp_path):
 
 def test_without_psycopg_the_command_to_install_it_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'garfield\[fedgan-postgres\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install 'garfield-ml\[fedgan-postgres\]'"):
         open_state_database("postgresql://host/db", "run")
 
 

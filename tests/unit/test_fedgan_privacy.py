@@ -362,7 +362,7 @@ def test_without_opacus_the_extra_is_named(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "opacus"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opacus", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'garfield\[fedgan-private\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install 'garfield-ml\[fedgan-private\]'"):
         PrivateNetworks(TINY, limits())
 
 

@@ -38,7 +38,8 @@ _TITLES = {
     "lies": "Devices that lie",
     "privacy": "Differential privacy",
     "processes": "Servers and devices as processes",
-    "record": "What is recorded",
+    "record": "What is judged and kept",
+    "recording": "What is written",
 }
 
 
@@ -73,7 +74,7 @@ def _train(
     if resume is None:
         directory.check_new()
     interrupted, failure = _run(settings, directory, resume is not None, threads)
-    _show(directory, interrupted, failure, as_json)
+    _show(settings, directory, interrupted, failure, as_json)
     return FAILED if failure is not None else INTERRUPTED if interrupted else DONE
 
 
@@ -153,8 +154,15 @@ def _losses(event: Event) -> str:
     return f"{event['generator_loss']:.3f}/{event['discriminator_loss']:.3f}"
 
 
-def _show(directory: RunDirectory, interrupted: bool, failure: str | None, as_json: bool) -> None:
+def _show(
+    settings: FedganSettings,
+    directory: RunDirectory,
+    interrupted: bool,
+    failure: str | None,
+    as_json: bool,
+) -> None:
     """Write and print what came of it."""
+    from garfield.core.config import values_of
     from garfield.report.fedgan_plots import draw_fedgan
     from garfield.report.fedgan_summary import fedgan_summary, fedgan_table
     from garfield.report.summary import versions
@@ -164,11 +172,13 @@ def _show(directory: RunDirectory, interrupted: bool, failure: str | None, as_js
         "interrupted": interrupted,
         "failure": failure,
         "versions": versions(("garfield", "numpy", "torch")),
+        "settings": values_of(settings),
     }
     if directory.path.is_dir():
         directory.write_summary(summary)
         with pictures_if_possible():
-            draw_fedgan(events, f"{summary['gan']} on {summary['data']}", directory.path)
+            title = f"{summary['gan']} on {summary['data']}"
+            draw_fedgan(events, title, directory.path, settings.recording.plots)
     if as_json:
         print_json(summary)
     elif summary["rounds"]:

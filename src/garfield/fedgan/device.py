@@ -157,18 +157,22 @@ class Trainer:
 
     def train(self, data: DeviceData, state: State, task: Task) -> Update:
         """Do the task, beginning from that state."""
-        generator, discriminator = self.networks
-        load_networks(self.networks, state)
-        optimizers = (
-            self.gan.optimizer(generator.parameters()),
-            self.gan.optimizer(discriminator.parameters()),
-        )
-        if task.keeps_optimizer:
-            load_optimizers(optimizers, state)
+        optimizers = begun_from(self.gan, self.networks, state, task)
         with drawing_from(task.seed):
             losses = iterate(self.gan, self.networks, optimizers, data, task)
         kept = optimizer_state(optimizers) if task.keeps_optimizer else {}
         return Update(network_state(self.networks) | kept, *losses)
+
+
+def begun_from(
+    gan: Gan, networks: tuple[nn.Module, nn.Module], state: State, task: Task
+) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
+    """Put a state into both networks; optimizers for them, new ones or those of the state."""
+    load_networks(networks, state)
+    optimizers = gan.optimizers(networks)
+    if task.keeps_optimizer:
+        load_optimizers(optimizers, state)
+    return optimizers
 
 
 def iterate(

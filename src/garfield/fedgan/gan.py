@@ -67,6 +67,13 @@ class Gan:
             torch.default_generator.manual_seed(seed)
             return self.generator(), self.discriminator()
 
+    def optimizers(
+        self, networks: tuple[nn.Module, nn.Module]
+    ) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
+        """An optimizer for each of the two."""
+        first, second = networks
+        return self.optimizer(first.parameters()), self.optimizer(second.parameters())
+
     def noise(self, count: int, rng: torch.Generator | None = None) -> Tensor:
         """(count, latent) numbers from N(0, 1); without a generator, from torch's own state."""
         return torch.randn(count, self.latent, generator=rng)

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from garfield.core.errors import ConfigError, InputError, MissingDependency
+from garfield.core.errors import ConfigError, InputError
 from garfield.data import Dataset, load
 from garfield.data.dataset import Bytes
+from garfield.data.pictures import classes_in, pictures_in, read_picture, stacked
 from garfield.fedgan.clustering import (
     PublishedClusters,
     features_for,
@@ -29,7 +30,6 @@ from garfield.fedgan.partition import divided
 from garfield.fedgan.settings import FedganSettings
 
 FOLDER = "folder:"
-_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm", ".tif", ".tiff"}
 _LARGEST = 64
 _HELD_OUT = 10
 """Every so manieth image is held out."""
@@ -107,19 +107,16 @@ def _as_tensor(dataset: Dataset) -> Tensor:
 
 def read_folder(folder: Path, side: int | None = None) -> Dataset:
     """The pictures below a folder, in the order of their names."""
-    if not folder.is_dir():
-        raise InputError(f"{folder} is no folder. Give one that holds a folder of images a class.")
-    classes = sorted(path for path in folder.iterdir() if path.is_dir()) or [folder]
-    files = [(label, path) for label, kind in enumerate(classes) for path in _pictures(kind)]
-    empty = [kind.name for kind in classes if not _pictures(kind)]
-    if empty:
-        raise InputError(f"There is no image in {', '.join(empty)} of {folder}. Remove it.")
+    classes = classes_in(folder)
+    files = [(label, path) for label, kind in enumerate(classes) for path in pictures_in(kind)]
     if len(files) < _HELD_OUT:
         raise InputError(
             f"{folder} holds {len(files)} images, and it takes {_HELD_OUT} at least: every "
             f"{_HELD_OUT}th is held out to judge by."
         )
-    pixels = _alike([_read(path, side) for _, path in files], [path for _, path in files])
+    names = [str(path) for _, path in files]
+    pixels = stacked([read_picture(path, str(path), side) for _, path in files], names)
+    _require_small(pixels)
     labels = np.array([label for label, _ in files], dtype=np.int64)
     tests = np.arange(len(files)) % _HELD_OUT == _HELD_OUT - 1
     return Dataset(
@@ -128,45 +125,10 @@ def read_folder(folder: Path, side: int | None = None) -> Dataset:
     )  # fmt: skip
 
 
-def _pictures(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES)
-
-
-def _read(path: Path, side: int | None) -> Bytes:
-    """One picture as bytes, (h, w) if it is grey, else (h, w, 3)."""
-    try:
-        from PIL import Image, ImageOps, UnidentifiedImageError
-    except ImportError:
-        raise MissingDependency(
-            "Pictures are read with Pillow, which is not installed. "
-            "Install it with: pip install 'garfield[fedgan]'"
-        ) from None
-    try:
-        with Image.open(path) as opened:
-            picture = ImageOps.exif_transpose(opened)
-            picture = picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB")
-            if side is not None:
-                picture = ImageOps.fit(picture, (side, side), Image.Resampling.LANCZOS)
-            return np.asarray(picture, dtype=np.uint8)
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as problem:
-        raise InputError(f"{path} cannot be read as an image: {problem}") from None
-
-
-def _alike(pictures: list[Bytes], paths: list[Path]) -> Bytes:
-    """All of one size, and grey only if all are."""
-    height, width = pictures[0].shape[:2]
-    for picture, path in zip(pictures, paths, strict=True):
-        if picture.shape[:2] != (height, width):
-            raise InputError(
-                f"{path} is {picture.shape[1]}×{picture.shape[0]}, {paths[0]} {width}×{height}. "
-                "Scale them to one size: --image-side 32, or 64."
-            )
+def _require_small(pixels: Bytes) -> None:
+    height, width = pixels.shape[1:3]
     if max(height, width) > _LARGEST:
         raise InputError(
             f"Images of {width}×{height} are too large: at most {_LARGEST}×{_LARGEST} can be "
             "made. Scale them: --image-side 64."
         )
-    if all(picture.ndim == 2 for picture in pictures):
-        return np.stack(pictures)
-    coloured = [p if p.ndim == 3 else np.repeat(p[..., np.newaxis], 3, axis=2) for p in pictures]
-    return np.stack(coloured)

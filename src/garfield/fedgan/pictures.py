@@ -52,7 +52,7 @@ def _save(pixels: Any, path: Path) -> None:
     except ImportError:
         raise MissingDependency(
             "Pictures are written with Pillow, which is not installed. "
-            "Install it with: pip install 'garfield[fedgan]'"
+            "Install it with: pip install 'garfield-ml[fedgan]'"
         ) from None
     grey = pixels.shape[2] == 1
     path.parent.mkdir(parents=True, exist_ok=True)

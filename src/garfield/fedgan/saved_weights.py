@@ -145,6 +145,6 @@ def _safetensors() -> Any:
     except ImportError:
         raise MissingDependency(
             "Weights are kept as safetensors, which is not installed. "
-            "Install it with: pip install 'garfield[fedgan]'"
+            "Install it with: pip install 'garfield-ml[fedgan]'"
         ) from None
     return safetensors.torch

@@ -8,6 +8,7 @@ from typing import Annotated
 from garfield.core.bounds import Seed, Within
 from garfield.core.config import check_numbers
 from garfield.core.errors import ConfigError
+from garfield.runs.recording import Recording
 
 _CHOICES = {
     "missing_classes": ("refuse", "allow"),
@@ -211,6 +212,7 @@ class FedganSettings:
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
     processes: ProcessSettings = field(default_factory=ProcessSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
+    recording: Recording = field(default_factory=Recording)
 
     def __post_init__(self) -> None:
         check_numbers(self)

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from garfield.core.config import flattened, made, read_toml, settings_of, values_of
+from garfield.core.config import flattened, made, named, read_toml, settings_of, values_of
 from garfield.core.errors import ConfigError, InputError, MissingDependency
 from garfield.core.events import Event, Sink
 from garfield.core.files import write_json
@@ -40,12 +40,18 @@ from garfield.fedgan.saved_weights import Described, LearningStates, export
 from garfield.fedgan.settings import FedganSettings, RecordSettings
 from garfield.fedgan.simulation import Federation, simulated
 from garfield.report.fedgan_summary import FedganHistory
+from garfield.runs.recording import Recording
 from garfield.runs.run_directory import RunDirectory
 
 GRID = 64
 """Images of a grid."""
 _LAST = "joining.last"  # what a rule remembers, beside the state
-_MAY_CHANGE = {"rounds", "data_dir", *(setting.name for setting in settings_of(RecordSettings))}
+_MAY_CHANGE = {
+    "rounds",
+    "data_dir",
+    *named(settings_of(RecordSettings)),
+    *named(settings_of(Recording)),
+}
 
 
 class Evaluation(Protocol):
@@ -68,12 +74,13 @@ def train(
     Images are judged as the settings say, unless another `evaluation` is given. Devices are
     simulated, unless `kind` says otherwise (`nodes.process_training`).
     """
+    settings.recording.check()
     run = (kind or Training)(settings, directory.path, evaluation)
     if resume:
         run.restore(directory)
     with ExitStack() as stack:
         stack.enter_context(directory)
-        directory.open(values_of(settings))
+        directory.open(values_of(settings), settings.recording.log)
 
         def heard(event: Event) -> None:
             directory.record(event)

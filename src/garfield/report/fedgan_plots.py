@@ -2,41 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from garfield.core.events import Event
-from garfield.report.drawing import matplotlib
+from garfield.report.drawing import (
+    COLOURS,
+    FAINT,
+    INK,
+    ORANGE,
+    entitle,
+    matplotlib,
+    name_lines,
+    save_pictures,
+)
 from garfield.report.fedgan_summary import FedganHistory
-from garfield.report.plots import FAINT, INK, LINE, bare
+from garfield.report.plots import LINE, bare
 
-_SECOND = "#e0912f"
+_SECOND = ORANGE
 
 
-def draw_fedgan(events: Sequence[Event], title: str, directory: Path) -> list[Path]:
-    """Draw a run into its directory; the files."""
+def draw_fedgan(
+    events: Sequence[Event], title: str, directory: Path, kind: str = "png"
+) -> list[Path]:
+    """Draw a run into its directory, as png, svg or pdf; the files."""
     history = FedganHistory.of(events)
     if not history.rounds:
         return []
-    drawn = {"seen.png": seen(history, title), "traffic.png": traffic(history, title)}
+    drawn: dict[str, Callable[[], Any]] = {
+        "seen": lambda: seen(history, title),
+        "traffic": lambda: traffic(history, title),
+    }
     if history.judged:
-        drawn["fid.png"] = fid({"": history}, title)
-    for name, figure in drawn.items():
-        figure.savefig(directory / name, dpi=130)
-    return [directory / name for name in drawn]
+        drawn["fid"] = lambda: fid({"": history}, title)
+    return save_pictures(drawn, directory, kind)
 
 
 def fid(histories: Mapping[str, FedganHistory], title: str) -> Any:
     """Draw the distance to real images over rounds and over time, of one run or of several."""
     figure, (left, right) = _two_panels()
     label = ""
-    for name, history in histories.items():
+    for colour, (name, history) in zip(cycle(COLOURS), histories.items(), strict=False):
         judged = history.judged
         values = [each["fid"] for each in judged]
         times = [history.time_s(each["round"]) for each in judged]
-        style: dict[str, Any] = {"linewidth": 2, "marker": "o", "markersize": 3}
-        style |= {"label": name} if name else {"color": LINE}
+        style: dict[str, Any] = {"linewidth": 2, "marker": "o", "markersize": 3, "color": colour}
+        style |= {"label": name} if name else {}
         left.plot([each["round"] for each in judged], values, **style)
         right.plot(times, values, **style)
         label = judged[-1]["fid_label"] if judged else label
@@ -46,9 +59,8 @@ def fid(histories: Mapping[str, FedganHistory], title: str) -> Any:
         axes.set_ylabel(label, color=INK)
         axes.set_ylim(bottom=0)
         bare(axes)
-    if len(histories) > 1:
-        right.legend(frameon=False, loc="upper right")
-    figure.suptitle(f"How good the images are · {title}", fontsize=12, fontweight="bold", color=INK)
+    name_lines(right)
+    entitle(figure, f"How good the images are · {title}")
     return figure
 
 
@@ -56,21 +68,19 @@ def draw_seen_by_several(histories: Mapping[str, FedganHistory], directory: Path
     """Draw several runs beside each other: what their servers saw, and FID where judged."""
     figure = matplotlib().figure.Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    for name, history in histories.items():
+    for colour, (name, history) in zip(cycle(COLOURS), histories.items(), strict=False):
         rounds = [each["round"] + 1 for each in history.rounds]
         values = [each["kl_seen"] or 0.0 for each in history.rounds]
-        axes.plot(rounds, values, linewidth=2, label=name)
+        axes.plot(rounds, values, linewidth=2, label=name, color=colour)
     axes.set_xlabel("rounds", color=INK)
     axes.set_ylabel("KL of classes seen from all data", color=INK)
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, loc="upper right")
+    name_lines(axes)
     bare(axes)
-    drawn = {"seen.png": figure}
+    drawn: dict[str, Callable[[], Any]] = {"seen": lambda: figure}
     if any(history.judged for history in histories.values()):
-        drawn["fid.png"] = fid(histories, "sampling and weights, on and off")
-    for name, each in drawn.items():
-        each.savefig(directory / name, dpi=130)
-    return [directory / name for name in drawn]
+        drawn["fid"] = lambda: fid(histories, "sampling and weights, on and off")
+    return save_pictures(drawn, directory)
 
 
 def seen(history: FedganHistory, title: str) -> Any:
@@ -87,11 +97,11 @@ def seen(history: FedganHistory, title: str) -> Any:
     right.plot(rounds, mean, color=LINE, linewidth=2, label="mean of all classes")
     right.set_ylabel("declared samples of a class, seen so far", color=INK)
     right.set_ylim(bottom=0)
-    right.legend(frameon=False, loc="upper left")
+    name_lines(right)
     for axes in (left, right):
         axes.set_xlabel("rounds", color=INK)
         bare(axes)
-    figure.suptitle(f"What the server has seen · {title}", fontsize=12, fontweight="bold")
+    entitle(figure, f"What the server has seen · {title}")
     return figure
 
 
@@ -109,9 +119,9 @@ def traffic(history: FedganHistory, title: str) -> Any:
     axes.set_xlabel("rounds", color=INK)
     axes.set_ylabel("MB so far", color=INK)
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, loc="upper left")
+    name_lines(axes)
     bare(axes)
-    figure.suptitle(f"Bytes per device · {title}", fontsize=12, fontweight="bold", color=INK)
+    entitle(figure, f"Bytes per device · {title}")
     return figure
 
 

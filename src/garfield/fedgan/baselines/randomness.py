@@ -45,7 +45,7 @@ class LocalImages:
         )
 
     def __len__(self) -> int:
-        return len(self._batches.labels)
+        return len(self._batches.targets)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Images and labels of this step."""

@@ -9,7 +9,7 @@ from garfield.core.errors import MissingDependency
 
 _MISSING = (
     "Differentially private training needs Opacus, which is not installed. "
-    "Install it with: pip install 'garfield[fedgan-private]'"
+    "Install it with: pip install 'garfield-ml[fedgan-private]'"
 )
 
 

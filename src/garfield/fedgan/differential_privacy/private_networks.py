@@ -30,14 +30,16 @@ import torch
 from torch import Tensor, nn
 
 from garfield.core.errors import ConfigError
-from garfield.fedgan.averaging import (
-    State,
-    load_networks,
-    load_optimizers,
-    network_state,
-    optimizer_state,
+from garfield.fedgan.averaging import State, network_state, optimizer_state
+from garfield.fedgan.device import (
+    DeviceData,
+    Task,
+    Update,
+    begun_from,
+    drawing_from,
+    frozen,
+    stepped,
 )
-from garfield.fedgan.device import DeviceData, Task, Update, drawing_from, frozen, stepped
 from garfield.fedgan.differential_privacy.account import PrivacyAccount, sampling_rate
 from garfield.fedgan.differential_privacy.from_opacus import (
     clipping,
@@ -60,14 +62,7 @@ class PrivateNetworks:
 
     def train(self, data: DeviceData, state: State, task: Task, seed: int) -> Update:
         """Do the task, beginning from that state, and draw all of it from the seed."""
-        generator, discriminator = self.networks
-        load_networks(self.networks, state)
-        optimizers = (
-            self.gan.optimizer(generator.parameters()),
-            self.gan.optimizer(discriminator.parameters()),
-        )
-        if task.keeps_optimizer:
-            load_optimizers(optimizers, state)
+        optimizers = begun_from(self.gan, self.networks, state, task)
         rate = sampling_rate(task.load.batch, len(data))
         private = clipping(
             optimizers[1], noise=self.limits.dp_noise, clip=self.limits.dp_clip,

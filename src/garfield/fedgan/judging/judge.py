@@ -18,7 +18,7 @@ import torch
 
 from garfield.core.errors import ConfigError, InputError
 from garfield.data import Dataset, load
-from garfield.data.dataset import Split
+from garfield.data.contract import Split
 from garfield.data.stored import data_directory
 from garfield.fedgan.judging.classes import ClassCounts, class_divergence, modes_covered
 from garfield.fedgan.judging.extractors import Extractor, extractor_for

@@ -23,7 +23,7 @@ import torch
 from garfield.core.errors import InputError
 from garfield.core.files import replacing
 from garfield.data import Dataset
-from garfield.data.dataset import Split
+from garfield.data.contract import Split
 from garfield.fedgan.judging.class_probe import ClassProbe, fitted_probe
 from garfield.fedgan.judging.classes import ClassCounts
 from garfield.fedgan.judging.extractors import Extractor

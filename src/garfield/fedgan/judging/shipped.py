@@ -63,7 +63,7 @@ def unpacked(network: ShippedNetwork, content: bytes) -> SmallCnn:
     except ImportError:
         raise MissingDependency(
             "The networks that judge images are stored as safetensors, which is not installed. "
-            "Install it with: pip install 'garfield[fedgan]'"
+            "Install it with: pip install 'garfield-ml[fedgan]'"
         ) from None
     found = hashlib.sha256(content).hexdigest()
     if found != network.sha256:

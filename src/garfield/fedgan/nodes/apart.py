@@ -19,6 +19,7 @@ from garfield.core.errors import ConfigError, InputError, RunError, UnknownName
 from garfield.data import Dataset
 from garfield.fedgan.device import DeviceData
 from garfield.fedgan.metadata import DeviceMetadata
+from garfield.fedgan.nodes.committed import devices_of
 from garfield.fedgan.nodes.messages import ABOUT, About
 from garfield.fedgan.nodes.names import device_number
 from garfield.fedgan.nodes.node_process import (
@@ -125,9 +126,7 @@ def serve_apart(
         return
     settings = made(FedganSettings, dict(kept.document["settings"]))
     about = About.read(dict(kept.document["about"]))
-    devices = tuple(
-        sorted((each for each in kept.devices if each != "versions"), key=device_number)
-    )
+    devices = tuple(sorted(devices_of(kept), key=device_number))
     wiring = Wiring((name,), devices, None if certificates is None else str(certificates))
     transport = wiring.transport(name, {}, listen=listen)
     try:

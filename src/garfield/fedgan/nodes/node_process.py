@@ -13,9 +13,10 @@ from garfield.fedgan.device import DeviceData, Trainer, Training
 from garfield.fedgan.gan import Gan
 from garfield.fedgan.metadata import DeviceMetadata
 from garfield.fedgan.networks import gan_for
+from garfield.fedgan.nodes.committed import fresh_state_of_optimizers
 from garfield.fedgan.nodes.device_node import DeviceLimits, DeviceNode
 from garfield.fedgan.nodes.messages import About
-from garfield.fedgan.nodes.server_node import ServerLimits, ServerNode, fresh_state_of_optimizers
+from garfield.fedgan.nodes.server_node import ServerLimits, ServerNode
 from garfield.fedgan.nodes.state_vector import StateLayout
 from garfield.fedgan.settings import FedganSettings, PrivacySettings
 from garfield.fedgan.state import open_state_database

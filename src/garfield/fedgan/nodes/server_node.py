@@ -16,37 +16,35 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import torch
-
-from garfield.core.config import values_of
 from garfield.core.errors import (
-    ConfigError,
     DivergedError,
     InputError,
     LeaseLost,
     QuorumError,
     RunError,
 )
-from garfield.fedgan.assembling import federated_server
-from garfield.fedgan.averaging import State, check_alike, fresh_optimizer_state
 from garfield.fedgan.device import Update
 from garfield.fedgan.gan import Gan
-from garfield.fedgan.joining import Robust
 from garfield.fedgan.metadata import DeviceMetadata, MetadataTable
+from garfield.fedgan.nodes.answers import (
+    SHORT_S,
+    Answers,
+    declared_anew,
+    pull_metadata,
+    pull_reports,
+    pull_updates,
+)
+from garfield.fedgan.nodes.committed import kept_state, new_server, restored_server
 from garfield.fedgan.nodes.messages import (
     ABOUT,
-    METADATA,
-    REPORT,
     SERVERS_SAY,
     STATE,
     TASK,
     TURN,
-    UPDATE,
     About,
     Announcement,
     Report,
@@ -59,12 +57,9 @@ from garfield.fedgan.server import FederatedServer, RoundPlan, RoundRecord
 from garfield.fedgan.settings import FedganSettings
 from garfield.fedgan.state import LearningState, Primary, StateDatabase, round_seed, wait_to_lead
 from garfield.nodes.outbox import Outbox
-from garfield.transport.contract import NEWEST, Answer, Key, Ready, Transport, all_of
-from garfield.transport.documents import pull_documents
+from garfield.transport.contract import Answer, Key, Ready, Transport
 
 _log = logging.getLogger(__name__)
-_LAST = "joining.last"  # what a rule remembers, beside the state
-_REPORT_S = 10.0  # for a report, of a device that has sent its state
 
 
 @dataclass(frozen=True)
@@ -124,7 +119,7 @@ class ServerNode:
         self._name, self._gan, self._about, self._settings = name, gan, about, settings
         self._transport, self._devices, self._database = transport, list(devices), database
         self._limits = limits or ServerLimits()
-        self._versions = [0] * len(self._devices)
+        self._versions = dict.fromkeys(self._devices, 0)
         self._outbox = _ServerOutbox(self._devices)
         self._outbox.publish(Key(ABOUT.name, 0), ABOUT.to_payload(about.as_json()))
         self._outbox.shared_copy = transport.shared_copy
@@ -189,14 +184,30 @@ class ServerNode:
         if self._about.secure_aggregation:
             record, reports = self._summed(server, plan, layout, at, began)
         else:
-            updates, silent, reports = self._collected(plan, layout, at)
-            record = self._joined(server, plan, updates, silent)
+            names = {self._devices[device]: device for device in plan.devices}
+            answers = pull_updates(self._transport, names, layout, at, self._limits.round_s)
+            record, reports = self._joined(server, plan, answers), answers.reports
         accounts = {device: (each.epsilon, each.spent) for device, each in reports.items()}
         record = server.with_accounts(record, accounts)
-        self._learn_metadata(server, plan, reports)
-        took_s = time.monotonic() - began
-        primary.commit(self._kept(server, record, took_s, primary.token.number))
+        self._learn_metadata(server, reports)
+        self._commit(primary, server, self._event(server, record, primary, began))
         return record
+
+    def _event(
+        self, server: FederatedServer, record: RoundRecord, primary: Primary, began: float
+    ) -> dict[str, Any]:
+        """What metrics will tell of a round."""
+        moved = server.bytes_per_device()
+        return {
+            **record.as_event(), "seconds": time.monotonic() - began, "server": self._name,
+            "token": primary.token.number, "bytes_per_device": float(moved.mean()),
+            "most_bytes_of_a_device": int(moved.max()),
+        }  # fmt: skip
+
+    def _commit(
+        self, primary: Primary, server: FederatedServer, event: dict[str, Any] | None
+    ) -> None:
+        primary.commit(kept_state(server, self._about, self._settings, self._versions, event))
 
     def _announce(
         self, server: FederatedServer, plan: RoundPlan, layout: StateLayout, at: int
@@ -208,55 +219,13 @@ class ServerNode:
         announced = Announcement(plan.round, frozenset(plan.devices))
         self._outbox.publish(Key(TURN.name, at), TURN.to_payload(announced.as_json()))
 
-    def _collected(
-        self, plan: RoundPlan, layout: StateLayout, at: int
-    ) -> tuple[list[Update | None], dict[int, str], dict[int, Report]]:
-        """What devices have sent in time, in the plan's order; why not, of the others."""
-        names = {self._devices[device]: device for device in plan.devices}
-        replies = self._transport.pull(
-            [*names], Key(UPDATE.name, at), length=layout.length, until=all_of([*names]),
-            timeout_s=self._limits.round_s,
-        )  # fmt: skip
-        states: dict[int, State] = {}
-        silent = {names[name]: f"{name} {why}" for name, why in replies.silent.items()}
-        for name, row in zip(replies.names, replies.rows, strict=True):
-            try:
-                states[names[name]] = layout.to_state(np.asarray(row))
-            except InputError as problem:
-                silent[names[name]] = f"{name} sent no state: {problem}"
-        left_out = {names[name] for name in replies.gone}  # they may say why
-        reports = self._reports(names, states.keys() | left_out, silent, at)
+    def _joined(self, server: FederatedServer, plan: RoundPlan, answers: Answers) -> RoundRecord:
+        states, reports, silent = answers.states, answers.reports, answers.silent
         updates = [
             Update(states[d], reports[d].generator_loss, reports[d].discriminator_loss)
-            if d in reports and d in states else None
+            if d in states and d in reports else None
             for d in plan.devices
         ]  # fmt: skip
-        return updates, silent, reports
-
-    def _reports(
-        self, names: Mapping[str, int], devices: Collection[int], silent: dict[int, str], at: int
-    ) -> dict[int, Report]:
-        """Of those devices."""
-        asked = [name for name, device in names.items() if device in devices]
-        if not asked:
-            return {}
-        told = pull_documents(
-            self._transport, asked, Key(REPORT.name, at), until=all_of(asked), timeout_s=_REPORT_S
-        )
-        reports: dict[int, Report] = {}
-        for name in asked:
-            try:
-                if name not in told.documents:
-                    raise InputError(f"{name} sent no report: {told.replies.silent.get(name)}")
-                reports[names[name]] = Report.read(name, told.documents[name])
-            except InputError as problem:
-                silent[names[name]] = str(problem)
-        return reports
-
-    def _joined(
-        self, server: FederatedServer, plan: RoundPlan, updates: list[Update | None],
-        silent: Mapping[int, str],
-    ) -> RoundRecord:  # fmt: skip
         if self._limits.late == "abort" and None in updates:
             return server.abandon(plan, silent)
         try:
@@ -280,7 +249,7 @@ class ServerNode:
         round_s = self._limits.round_s
         hidden = SecureServerRound(
             self._transport, self._outbox, at, layout.length,
-            lambda: round_s - (time.monotonic() - began), min(_REPORT_S, round_s / 4),
+            lambda: round_s - (time.monotonic() - began), min(SHORT_S, round_s / 4),
         )  # fmt: skip
         reports: dict[int, Report] = {}
         silent: dict[int, str] = {}
@@ -289,7 +258,8 @@ class ServerNode:
             arrived = hidden.collect()
             if self._limits.late == "abort" and len(arrived) < len(names):
                 raise RunError("not all devices were in time")
-            reports = self._reports(names, [names[name] for name in arrived], silent, at)
+            there = {name: names[name] for name in arrived}
+            reports = pull_reports(self._transport, there, at, silent)
             state = layout.changed(server.state, hidden.mean(weights))
             losses = {names[name]: _losses(reports.get(names[name])) for name in arrived}
             refused = {names[name]: why for name, why in hidden.silent.items()}
@@ -305,122 +275,51 @@ class ServerNode:
 
     def _begun(self, primary: Primary) -> FederatedServer:
         """Before the first round: hear what all devices have."""
-        found = pull_documents(
-            self._transport, self._devices, Key(METADATA.name, NEWEST, 0),
-            until=all_of(self._devices), timeout_s=self._limits.join_s,
-        )  # fmt: skip
-        absent = [name for name in self._devices if name not in found.documents]
+        told = pull_metadata(self._transport, self._devices, self._limits.join_s)
+        absent = {name: told.replies.silent[name]
+                  for name in self._devices if name not in told.documents}  # fmt: skip
         if absent:
-            told = ", ".join(f"{name} ({found.replies.silent[name]})" for name in absent[:5])
+            few = ", ".join(f"{name} ({why})" for name, why in [*absent.items()][:5])
             raise QuorumError(
                 f"{len(absent)} of {len(self._devices)} devices have not joined in "
-                f"{self._limits.join_s:g} s: {told}. Start them, or begin without them.",
-                {name: found.replies.silent[name] for name in absent},
+                f"{self._limits.join_s:g} s: {few}. Start them, or begin without them.",
+                absent,
             )
         classes = len(self._about.classes)
         declared = [
-            DeviceMetadata.read(name, found.documents[name], classes) for name in self._devices
+            DeviceMetadata.read(name, told.documents[name], classes) for name in self._devices
         ]
-        self._versions = [found.replies.steps[name] for name in self._devices]
-        server = self._server(MetadataTable.of(declared, self._devices))
-        primary.commit(self._kept(server, None, 0.0, primary.token.number))
+        self._versions = {name: told.replies.steps[name] for name in self._devices}
+        table = MetadataTable.of(declared, self._devices)
+        server = new_server(self._gan, self._about, self._settings, table)
+        self._commit(primary, server, None)
         return server
-
-    def _server(self, table: MetadataTable) -> FederatedServer:
-        server = federated_server(self._gan, table, self._settings, self._about.classes)
-        if server.rules.keeps_optimizer:  # so that states are alike from the first round on
-            server.state = server.state | fresh_state_of_optimizers(self._gan)
-        return server
-
-    def _learn_metadata(
-        self, server: FederatedServer, plan: RoundPlan, reports: Mapping[int, Report]
-    ) -> None:
-        """Ask those again whose data have changed since."""
-        for device, report in reports.items():
-            if report.metadata <= self._versions[device]:
-                continue
-            name, key = self._devices[device], Key(METADATA.name, report.metadata)
-            told = pull_documents(
-                self._transport, [name], key, until=all_of([name]), timeout_s=_REPORT_S
-            )
-            try:
-                if name not in told.documents:
-                    raise InputError(str(told.replies.silent.get(name)))
-                document = told.documents[name]
-                declared = DeviceMetadata.read(name, document, len(self._about.classes))
-            except InputError as problem:
-                _log.warning("%s has changed, and what it has now is not known: %s", name, problem)
-                continue
-            self._versions[device] = report.metadata
-            server.learn_metadata(server.table.changed(device, declared))
-
-    # -- keeping --------------------------------------------------------------------------
-
-    def _kept(
-        self, server: FederatedServer, record: RoundRecord | None, took_s: float, token: int
-    ) -> LearningState:
-        last = server.joining.last if isinstance(server.joining, Robust) else None
-        tensors = server.state if last is None else server.state | {_LAST: torch.from_numpy(last)}
-        table = server.table
-        moved = server.bytes_per_device()
-        event = record and {
-            **record.as_event(), "seconds": took_s, "server": self._name, "token": token,
-            "bytes_per_device": float(moved.mean()), "most_bytes_of_a_device": int(moved.max()),
-        }  # fmt: skip
-        return LearningState(
-            server.round, tensors,
-            document={"about": self._about.as_json(), "settings": values_of(self._settings)},
-            devices={
-                name: table.declared(device).as_json() for device, name in enumerate(self._devices)
-            } | {"versions": self._versions},
-            choices=event,
-        )  # fmt: skip
 
     def _restored(self, primary: Primary, kept: LearningState) -> FederatedServer:
         """Go on from what another server, or this one before, has committed."""
-        declared = dict(kept.devices)
-        versions = declared.pop("versions")
-        if sorted(declared) != sorted(self._devices):
-            raise ConfigError(
-                f"The state of {self._database.run} is one of {len(declared)} devices, and this "
-                f"server knows {len(self._devices)}. Give the same --devices."
-            )
-        classes = len(self._about.classes)
-        table = MetadataTable.of(
-            [DeviceMetadata.read(name, declared[name], classes) for name in self._devices],
-            self._devices,
+        server, self._versions = restored_server(
+            kept, primary.history(), self._gan, self._about, self._settings, self._devices
         )
-        server = self._server(table)
-        self._versions = list(versions)
-        tensors = dict(kept.tensors)
-        last = tensors.pop(_LAST, None)
-        check_alike(tensors, server.state, "The database")
-        server.state = {name: tensors[name] for name in server.state}
-        if isinstance(server.joining, Robust) and last is not None:
-            server.joining.last = last.numpy()
-        restore_history(server, [each.choices for each in primary.history()])
         return server
+
+    def _learn_metadata(self, server: FederatedServer, reports: Mapping[int, Report]) -> None:
+        """Ask those again who say that their data have changed since."""
+        names = [
+            self._devices[device]
+            for device, report in reports.items()
+            if report.metadata > self._versions[self._devices[device]]
+        ]
+        if not names:
+            return
+        told = pull_metadata(self._transport, names, SHORT_S)
+        found, refused = declared_anew(told, self._versions, len(self._about.classes))
+        for name, why in refused.items():
+            _log.warning("%s has changed, and what it has now is not known: %s", name, why)
+        for name, declared in found.items():
+            self._versions[name] = told.replies.steps[name]
+            server.learn_metadata(server.table.changed(self._devices.index(name), declared))
 
 
 def _losses(report: Report | None) -> tuple[float, float]:
     """A device whose network is in the sum, and who reports nothing, counts as one without loss."""
     return (0.0, 0.0) if report is None else (report.generator_loss, report.discriminator_loss)
-
-
-def restore_history(server: FederatedServer, events: Sequence[Mapping[str, Any] | None]) -> None:
-    """Let a server know of the rounds that were held before it."""
-    held = [event for event in events if event is not None]
-    for event in held:
-        server.history.record(event["asked"], event["took_part"], server.table.counts)
-        server.history.leave(event.get("spent", ()))
-    if held:  # counts may have changed since: what was seen was true then
-        server.history.seen[:] = held[-1]["seen"]
-
-
-def fresh_state_of_optimizers(gan: Gan) -> State:
-    """What the optimizers of both networks keep before their first step."""
-    networks = gan.build(seed=0)
-    optimizers = (
-        gan.optimizer(networks[0].parameters()), gan.optimizer(networks[1].parameters()),
-    )  # fmt: skip
-    return fresh_optimizer_state(networks, optimizers)

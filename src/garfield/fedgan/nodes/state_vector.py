@@ -9,8 +9,10 @@ have built. What does not fit it has another length, and is refused before it is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,33 +53,21 @@ class StateLayout:
     def to_vector(self, state: State) -> Floats:
         """(length,) float32; nothing of it is shared with the state."""
         found = np.empty(self.length, np.float32)
-        at = 0
-        for name, shape, dtype in self.entries:
-            count = prod(shape)
+        for name, _, dtype, rows in self._rows_of(found):
             flat = state[name].detach().reshape(-1)
             if _is_whole(dtype):
-                high, low = _halves(name, flat.to(torch.int64).numpy())
-                found[at : at + count] = high
-                found[at + count : at + 2 * count] = low
+                rows[0], rows[1] = _halves(name, flat.to(torch.int64).numpy())
             else:
-                found[at : at + count] = flat.float().numpy()
-            at += count * _width(dtype)
+                rows[0] = flat.float().numpy()
         return found
 
     def changed(self, state: State, change: npt.NDArray[np.float64]) -> State:
         """A state plus a change of its vector, whole numbers rounded to the nearest."""
-        if change.shape != (self.length,):
-            raise InputError(f"A state has {self.length} numbers, got {change.shape}.")
         found: State = {}
-        at = 0
-        for name, shape, dtype in self.entries:
-            count = prod(shape)
-            part = change[at : at + count]
-            if _is_whole(dtype):
-                part = part * _HALF + change[at + count : at + 2 * count]
+        for name, shape, dtype, rows in self._rows_of(change):
+            part = rows[0] * _HALF + rows[1] if _is_whole(dtype) else rows[0]
             sum_ = state[name].double() + torch.from_numpy(part.reshape(shape))
             found[name] = (sum_.round() if _is_whole(dtype) else sum_).to(dtype)
-            at += count * _width(dtype)
         return found
 
     def to_state(self, vector: Floats) -> State:
@@ -85,20 +75,26 @@ class StateLayout:
 
         InputError for whole numbers that no state has, which only a liar sends.
         """
+        state: State = {}
+        for name, shape, dtype, rows in self._rows_of(vector):
+            if _is_whole(dtype):
+                flat = _whole(name, rows[0], rows[1], dtype)
+            else:
+                flat = torch.from_numpy(rows[0].copy()).to(dtype)
+            state[name] = flat.reshape(shape)
+        return state
+
+    def _rows_of(
+        self, vector: npt.NDArray[Any]
+    ) -> Iterator[tuple[str, tuple[int, ...], torch.dtype, npt.NDArray[Any]]]:
+        """Each entry, and its part of a vector: (1, count), or (2, count) for high and low."""
         if vector.shape != (self.length,):
             raise InputError(f"A state has {self.length} numbers, got {vector.shape}.")
-        state: State = {}
         at = 0
         for name, shape, dtype in self.entries:
-            count = prod(shape)
-            part = vector[at : at + count]
-            if _is_whole(dtype):
-                flat = _whole(name, part, vector[at + count : at + 2 * count], dtype)
-            else:
-                flat = torch.from_numpy(part.copy()).to(dtype)
-            state[name] = flat.reshape(shape)
-            at += count * _width(dtype)
-        return state
+            end = at + prod(shape) * _width(dtype)
+            yield name, shape, dtype, vector[at:end].reshape(_width(dtype), -1)
+            at = end
 
 
 def _is_whole(dtype: torch.dtype) -> bool:

@@ -23,7 +23,7 @@ try:
 except ImportError:
     raise MissingDependency(
         "Secure aggregation needs cryptography, which is not installed. "
-        "Install it with: pip install 'garfield[fedgan]'"
+        "Install it with: pip install 'garfield-ml[fedgan]'"
     ) from None
 
 KEY = 32

@@ -110,6 +110,6 @@ def _safetensors() -> Any:
     except ImportError:
         raise MissingDependency(
             "Learning states are kept as safetensors, which is not installed. "
-            "Install it with: pip install 'garfield[fedgan]'"
+            "Install it with: pip install 'garfield-ml[fedgan]'"
         ) from None
     return safetensors.torch

@@ -133,7 +133,7 @@ def check_url(url: str) -> None:
     except ImportError:
         raise MissingDependency(
             "State in PostgreSQL needs psycopg, which is not installed. "
-            "Install it with: pip install 'garfield[fedgan-postgres]'"
+            "Install it with: pip install 'garfield-ml[fedgan-postgres]'"
         ) from None
     try:
         conninfo.conninfo_to_dict(url)
