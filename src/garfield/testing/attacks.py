@@ -58,7 +58,8 @@ def unanimity(attack: Attack) -> None:
     ]  # fmt: skip
     if _said(told):
         same = _equal([told[0]] * 3, told)
-        expect(same == attack.unanimous, f"unanimous={attack.unanimous}, and alike is {same}.")
+        are = "Three lies are alike" if same else "Three lies are not alike"
+        expect(same == attack.unanimous, f"{are}: register it with unanimous={same}.")
 
 
 def faces(attack: Attack) -> None:
@@ -72,7 +73,8 @@ def faces(attack: Attack) -> None:
         for side in (1, -1)
     ]  # fmt: skip
     differ = not _equal(told[:1], told[1:])
-    expect(differ == attack.two_faced, f"two_faced={attack.two_faced}, and they {differ=}.")
+    tells = "It tells both one lie" if not differ else "It tells them different lies"
+    expect(differ == attack.two_faced, f"{tells}: register it with two_faced={differ}.")
 
 
 def a_lie(attack: Attack) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,16 +17,40 @@ Subject = TypeVar("Subject")
 Check = Callable[[Subject], None]
 
 
-def keep(check: Check[Subject], subject: Subject, name: str) -> None:
-    """Run one check; AssertionError with its promise, whichever way it fails."""
-    promise = (check.__doc__ or check.__name__).partition("\n")[0].rstrip(".")
+@dataclass(frozen=True)
+class Broken:
+    """A promise that was not kept."""
+
+    promise: str
+    why: str
+    error: Exception
+    """What was raised: by the check, or by what it checks."""
+
+
+def try_out(check: Check[Subject], subject: Subject) -> Broken | None:
+    """Run one check; what it found, whichever way it fails, or None if the promise is kept."""
     try:
         check(subject)
     except AssertionError as failure:
-        raise AssertionError(f"{name} breaks a promise: {promise}. {failure}") from failure
+        return Broken(promise_of(check), str(failure), failure)
     except Exception as failure:
-        raised = f"{type(failure).__name__}: {failure}"
-        raise AssertionError(f"{name} breaks a promise: {promise}. It raised {raised}") from failure
+        raised = f"It raised {type(failure).__name__}: {failure}"
+        return Broken(promise_of(check), raised, failure)
+    return None
+
+
+def promise_of(check: Check[Subject]) -> str:
+    """What a check is about, in a sentence without its full stop."""
+    return (check.__doc__ or check.__name__).partition("\n")[0].rstrip(".")
+
+
+def keep(check: Check[Subject], subject: Subject, name: str) -> None:
+    """Run one check; AssertionError with its promise, whichever way it fails."""
+    broken = try_out(check, subject)
+    if broken is not None:
+        raise AssertionError(
+            f"{name} breaks a promise: {broken.promise}. {broken.why}"
+        ) from broken.error
 
 
 def keep_all(checks: Iterable[Check[Subject]], subject: Subject, name: str) -> None:

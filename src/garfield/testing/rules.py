@@ -70,7 +70,8 @@ def translation(rule: Rule) -> None:
     rows = _rows(rule, 15, 50, seed=4, dtype=np.float64)
     shift = np.linspace(-5, 5, 50)
     moved = close(rule(rows + shift, f=3), rule(rows, f=3) + shift, rows, 1e-9)
-    expect(moved == rule.translates, f"translates={rule.translates}, and moved is {moved}.")
+    does = "It moves with them" if moved else "It does not move with them"
+    expect(moved == rule.translates, f"{does}: register it translates={moved}.")
 
 
 def scaling(rule: Rule) -> None:
