@@ -62,19 +62,19 @@ def _size(result: Resilience) -> tuple[float, float]:
 
 
 def _colours() -> Any:
-    """Green up to 0.5, through yellow at 1, to red: as in the terminal."""
+    """Blue up to 0.5, through pale yellow at 1, to dark orange: told apart by everybody's eyes."""
 
     def place(error: float) -> float:
         return math.log(error / _LOWEST) / math.log(_HIGHEST / _LOWEST)
 
     stops = [
-        (0.0, "#1a7f4b"),
-        (place(0.25), "#7cc47f"),
-        (place(0.5), "#d4e79e"),
-        (place(0.8), "#fde18a"),
-        (place(1.5), "#f08a5d"),
-        (place(6.0), "#c9302c"),
-        (1.0, "#8b1a1a"),
+        (0.0, "#08519c"),
+        (place(0.25), "#6baed6"),
+        (place(0.5), "#c6dbef"),
+        (place(0.8), "#fff3b0"),
+        (place(1.5), "#fdae61"),
+        (place(6.0), "#d1490b"),
+        (1.0, "#7f2704"),
     ]
     return (
         matplotlib()
