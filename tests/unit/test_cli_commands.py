@@ -38,7 +38,7 @@ def test_the_package_can_be_run_as_the_command():
     done = subprocess.run(
         [sys.executable, "-m", "garfield", "--version"], capture_output=True, text=True, check=True
     )
-    assert importlib.metadata.version("garfield") in done.stdout
+    assert importlib.metadata.version("garfield-ml") in done.stdout
 
 
 def test_help_names_every_command_and_imports_nothing_heavy():
@@ -91,7 +91,9 @@ def test_an_interrupted_command_exits_with_130(run, monkeypatch):
 
 
 def test_version(run):
-    assert run("--version").stdout.strip() == "garfield " + importlib.metadata.version("garfield")
+    assert run("--version").stdout.strip() == "garfield " + importlib.metadata.version(
+        "garfield-ml"
+    )
 
 
 @pytest.mark.parametrize(
@@ -271,8 +273,8 @@ def test_doctor_gives_the_command_for_what_is_missing(run, quick_doctor, monkeyp
     monkeypatch.setattr(machine.metadata, "version", version)
     result = run("doctor")
     assert result.exit_code == 0
-    assert "pip install 'garfield[torch]'" in result.stdout
-    assert "pip install 'garfield[tensorflow]'" in result.stdout
+    assert "pip install 'garfield-ml[torch]'" in result.stdout
+    assert "pip install 'garfield-ml[tensorflow]'" in result.stdout
 
 
 def test_doctor_exits_with_1_when_the_core_is_unusable(run, monkeypatch):

@@ -68,4 +68,4 @@ def test_without_torch_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     result = invoke([*_TINY, *_RULES, *_ATTACKS])
     assert result.exit_code == 2
-    assert "pip install 'garfield[torch]'" in result.stderr
+    assert "pip install 'garfield-ml[torch]'" in result.stderr

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -15,7 +16,7 @@ from cyclopts.help import DefaultFormatter
 
 from garfield.cli.exit_codes import DONE, FAILED, INTERRUPTED, REFUSED
 from garfield.cli.help_columns import columns
-from garfield.cli.shared import print_error
+from garfield.cli.shared import be_quiet, print_error
 from garfield.core.errors import ConfigError, GarfieldError, UnknownName
 
 _OPTIONS = Group("Options", sort_key=-1)
@@ -40,6 +41,14 @@ COMMANDS = {
         "garfield.cli.train:train",
         "Train a model on this machine, with some of the nodes lying if you like.",
     ),
+    "sweep": Command(
+        "garfield.cli.sweep:sweep",
+        "Run a grid of settings, simulated, and show what came of it in tables and pictures.",
+    ),
+    "export": Command(
+        "garfield.cli.export:export",
+        "Write the model that a run has trained as named tensors, which load without this library.",
+    ),
     "node": Command(
         "garfield.cli.node:node",
         "Run one node of a cluster; the others may be there already, or come later.",
@@ -51,6 +60,10 @@ COMMANDS = {
     "drill": Command(
         "garfield.cli.drill:drill",
         "Rehearse faults with settings of your own, on processes of this machine.",
+    ),
+    "check": Command(
+        "garfield.cli.check:check",
+        "Hold your own rules, attacks, pre-aggregations and models to what is asked of ours.",
     ),
     "resilience": Command(
         "garfield.cli.resilience:resilience",
@@ -79,6 +92,14 @@ COMMANDS = {
     "doctor": Command(
         "garfield.cli.doctor:doctor",
         "Say what is installed here, what is missing, and how fast aggregation runs.",
+    ),
+    "reproduce": Command(
+        "garfield.cli.reproduce:reproduce",
+        "Make a figure or table of a paper again, and set its numbers beside ours.",
+    ),
+    "completion": Command(
+        "garfield.cli.completion:completion",
+        "Print what teaches your shell the commands and their flags.",
     ),
     "data": Command("garfield.cli.data:app", "List data sets, and fetch them."),
     "split": Command(
@@ -125,19 +146,20 @@ def run(words: Sequence[str]) -> int:
 
 def _run(words: list[str]) -> Any:
     """Take the global options, then call the command; what it returns."""
+    be_quiet(False)
     rest = _global_options(words)
     wanted = rest[0] if rest else ""
     if wanted and not wanted.startswith("-") and wanted not in COMMANDS:
         raise UnknownName("a command", wanted, COMMANDS)
-    return _command_line(wanted)(rest)
+    return command_line([wanted])(rest)
 
 
 def _global_options(words: list[str]) -> list[str]:
-    """Heed --debug, and import the files named by --load; the words that follow them."""
-    while words and words[0].partition("=")[0] in ("--load", "--debug"):
+    """Heed --debug, -v and -q, and import the files named by --load; the words that follow."""
+    while words and words[0].partition("=")[0] in ("--load", *_SWITCHES):
         option, given, path = words.pop(0).partition("=")
-        if option == "--debug":
-            _show_tracebacks()
+        if option in _SWITCHES:
+            _SWITCHES[option]()
             continue
         if not given and not words:
             raise ConfigError("--load needs a file, as in: garfield --load mine.py train.")
@@ -147,15 +169,25 @@ def _global_options(words: list[str]) -> list[str]:
     return words
 
 
-def _show_tracebacks() -> None:
-    """Print what our own loggers are told for those who look for a mistake."""
+def _show_log(level: int) -> None:
+    """Print what our own loggers are told: every event, or what is for those who look for a
+    mistake too."""
     ours = logging.getLogger("garfield")
-    ours.setLevel(logging.DEBUG)
+    ours.setLevel(level)
     ours.addHandler(logging.StreamHandler())
 
 
-def _command_line(wanted: str) -> App:
-    """All commands; only the one that is wanted is imported, as it may be slow to."""
+_SWITCHES: dict[str, Callable[[], None]] = {
+    "--debug": partial(_show_log, logging.DEBUG),
+    "--verbose": partial(_show_log, logging.INFO),
+    "-v": partial(_show_log, logging.INFO),
+    "--quiet": be_quiet,
+    "-q": be_quiet,
+}
+
+
+def command_line(wanted: Collection[str]) -> App:
+    """All commands; only those that are wanted are imported, as they may be slow to."""
     line = App(
         name="garfield",
         version=_version,
@@ -191,6 +223,22 @@ def _command_line(wanted: str) -> App:
                 show_default=False,
             ),
         ] = False,
+        verbose: Annotated[
+            bool,
+            Parameter(
+                name=("--verbose", "-v"),
+                help="Print every event of a run to standard error. Before the command.",
+                show_default=False,
+            ),
+        ] = False,
+        quiet: Annotated[
+            bool,
+            Parameter(
+                name=("--quiet", "-q"),
+                help="Print results and errors only, no progress and no notes. Before the command.",
+                show_default=False,
+            ),
+        ] = False,
     ) -> int:
         """Robust distributed learning: training that survives machines that lie, crash or stall."""
         line.help_print([])
@@ -198,7 +246,7 @@ def _command_line(wanted: str) -> App:
 
     line["--help"].group = line["--version"].group = _OPTIONS
     for place, (name, (target, about)) in enumerate(COMMANDS.items()):
-        if name == wanted:
+        if name in wanted:
             from garfield.cli.flags import spelt_out
 
             module, _, attribute = target.partition(":")

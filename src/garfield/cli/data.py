@@ -25,7 +25,12 @@ def list_sets(*, to: DataDirectory = None, as_json: AsJson = False) -> None:
     from garfield.report.plain_tables import plain_table
 
     rows: list[dict[str, Any]] = [
-        {"name": name, "about": source.about, "image": list(source.image), "here": _here(name, to)}
+        {
+            "name": name,
+            "about": source.about,
+            "image": list(source.image or ()),
+            "here": _here(name, to),
+        }
         for name, source in DATASETS.items()
     ]
     if as_json:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+_quiet = False
+
 AsJson: TypeAlias = Annotated[
     bool,
     Parameter(name="--json", help="Print JSON for scripts instead of tables.", show_default=False),
@@ -45,10 +47,10 @@ TorchThreads: TypeAlias = Annotated[
 
 
 def default_directory(what: str) -> Path:
-    """A directory named after now, to the second."""
-    from datetime import datetime
+    """A directory named after now, that is not there yet."""
+    from garfield.runs.run_directory import new_path
 
-    return Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{what}"
+    return new_path(what)
 
 
 def settings_file(config: ConfigFile, resume: ResumedRun) -> Path | None:
@@ -65,11 +67,19 @@ def settings_file(config: ConfigFile, resume: ResumedRun) -> Path | None:
     return directory.config
 
 
+def be_quiet(wanted: bool = True) -> None:
+    """Print results and errors only from now on, or notes and progress again."""
+    global _quiet
+    _quiet = wanted
+
+
 def console(*, stderr: bool = False) -> Console:
     """Standard output, or standard error: see `garfield.report.console`."""
     from garfield.report.console import console
 
-    return console(stderr=stderr)
+    out = console(stderr=stderr)
+    out.quiet = stderr and _quiet
+    return out
 
 
 def progress() -> Progress:
@@ -93,7 +103,12 @@ def print_line(text: str) -> None:
 
 
 def print_note(text: str) -> None:
-    """Write a line that is no result to standard error."""
+    """Write a line that is no result to standard error, unless results are all that is wanted."""
+    if not _quiet:
+        _to_stderr(text)
+
+
+def _to_stderr(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
@@ -101,7 +116,7 @@ def print_note(text: str) -> None:
 def print_error(text: str) -> None:
     """Write what went wrong to standard error, as one line; red on a terminal."""
     line = f"Error: {' '.join(text.split())}"
-    print_note(f"\033[31m{line}\033[0m" if sys.stderr.isatty() else line)
+    _to_stderr(f"\033[31m{line}\033[0m" if sys.stderr.isatty() else line)
 
 
 @contextmanager

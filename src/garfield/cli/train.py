@@ -66,11 +66,12 @@ def train(
     run in good order, a second one at once. Exit codes: 0 done, 1 failed or diverged, 2 a
     setting is wrong, 130 interrupted.
     """
+    from garfield.apps.own_parts import anchored
     from garfield.launch.training import prepare, resumption, train
     from garfield.runs.run_directory import RunDirectory
 
     base = _base(config, resume)
-    settings = prepare(base.updated(**given))
+    settings = prepare(base.updated(**anchored(given, Path())))
     if resume is None:
         directory = RunDirectory(out or default_directory(settings.app))
         directory.check_new()
@@ -87,15 +88,9 @@ def train(
 
 def display_of(settings: Settings, title: str | None = None) -> LiveDisplay:
     """What shows a run on standard error: standard output holds results only."""
-    import time
+    from garfield.launch.displays import display_of
 
-    from garfield.launch.training import roster_of
-    from garfield.launch.training import title as title_of
-    from garfield.report.live import Status, display_for
-
-    status = Status(roster_of(settings), settings.steps)
-    err = console(stderr=True)
-    return display_for(status, title or title_of(settings), err, time.monotonic)
+    return display_of(settings, title, console(stderr=True))
 
 
 def show(result: RunResult, path: Path, as_json: bool) -> int:
@@ -128,8 +123,6 @@ def _base(config: Path | None, resume: Path | None) -> Settings:
 
 def read_settings(path: Path) -> Settings:
     """Settings of a file, and the user's own files that it names."""
-    from garfield.apps.settings import from_toml
-    from garfield.core.config import read_toml
-    from garfield.runs.user_files import without_files
+    from garfield.launch.settings_files import read_settings
 
-    return from_toml(without_files(read_toml(path), path.parent))
+    return read_settings(path)

@@ -79,6 +79,14 @@ def preload_modules(frameworks: Iterable[str]) -> list[str]:
     return [module for name in FRAMEWORKS if name in frameworks for module in _PRELOADED[name]]
 
 
+def seed_draws(seed: int, frameworks: Collection[str]) -> None:
+    """Fix what models draw while they compute, for dropout say."""
+    if "torch" in frameworks:
+        import torch
+
+        torch.default_generator.manual_seed(seed)
+
+
 def use_threads(count: int, frameworks: Collection[str]) -> None:
     """Hold kernels and frameworks to so many threads: processes of a machine share its cores."""
     from garfield.kernels import set_threads

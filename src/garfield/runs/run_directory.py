@@ -4,6 +4,7 @@
     metrics.jsonl    what nodes told, a JSON object a line, in the order it was heard
     checkpoints/     what `garfield train --resume` goes on from; made with the first of them
     summary.json     what came of it, and the pictures beside it
+    metrics.csv      and tensorboard/, with --log: `event_logs`
 
 A resumed run appends to the same metrics, after a line that says from which step:
 what was told of later steps before that line was lost, and is passed over. So is a line that
@@ -13,15 +14,30 @@ was cut short when the machine went down, or the disk was full.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from garfield.core.config import as_toml
 from garfield.core.errors import ConfigError, RunError
 from garfield.core.events import Event
 from garfield.core.files import as_json, write_json, write_text
+
+if TYPE_CHECKING:
+    from garfield.runs.event_logs import EventLogs
+
+_log = logging.getLogger(__name__)
+
+
+def new_path(what: str) -> Path:
+    """A directory named after now, that is not there yet."""
+    first = Path("runs") / f"{datetime.now():%Y-%m-%d-%H%M%S}-{what}"
+    several = (first.with_name(f"{first.name}-{number}") for number in count(2))
+    return next(path for path in chain([first], several) if not path.exists())
 
 
 class RunDirectory:
@@ -31,6 +47,7 @@ class RunDirectory:
         self.path = path
         self._metrics: TextIO | None = None
         self._is_full = False
+        self._logs: EventLogs | None = None
 
     @property
     def config(self) -> Path:
@@ -63,8 +80,8 @@ class RunDirectory:
         if not self.config.is_file():
             raise ConfigError(f"{self.path} holds no run to resume: it has no {self.config.name}.")
 
-    def open(self, settings: Mapping[str, Any]) -> None:
-        """Write the config, and be ready for events."""
+    def open(self, settings: Mapping[str, Any], logs: Sequence[str] = ()) -> None:
+        """Write the config, and be ready for events, which go to the logs by these names too."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             write_text(self.config, as_toml(settings))  # first: it says that this is a run
@@ -73,17 +90,24 @@ class RunDirectory:
                 self._metrics.write("\n")
         except OSError as problem:
             raise ConfigError(f"{self.path} cannot be written to: {problem.strerror}.") from None
+        if logs:
+            from garfield.runs.event_logs import EventLogs
+
+            self._logs = EventLogs(logs, self.path, settings)
 
     def record(self, event: Event) -> None:
         """Append an event to the metrics; RunError the first time that this is impossible."""
         assert self._metrics is not None  # open() comes first
         if self._is_full:
             return
+        _log.info("%s", event)
         try:
             self._metrics.write(as_json(event) + "\n")
         except OSError as problem:
             self._is_full = True
             raise _unwritable(self.metrics, problem) from None
+        if self._logs is not None:
+            self._logs.take(event)
 
     def events(self) -> list[Event]:
         """All that was recorded, former parts of a resumed run included."""
@@ -95,6 +119,8 @@ class RunDirectory:
             write_json(self.summary, summary)
         except OSError as problem:
             raise _unwritable(self.summary, problem) from None
+        if self._logs is not None:
+            self._logs.summarise(summary)
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -103,6 +129,8 @@ class RunDirectory:
         if self._metrics is not None:
             with suppress(OSError):  # of a full disk: record() has told
                 self._metrics.close()
+        if self._logs is not None:
+            self._logs.close(self.events)
 
 
 def _unwritable(path: Path, problem: OSError) -> RunError:

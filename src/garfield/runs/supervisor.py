@@ -23,6 +23,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from garfield.core.blame import RemoteTraceback
 from garfield.core.errors import ConfigError, NodeFailed
 from garfield.core.events import Event
 from garfield.runs import attached, outliving
@@ -42,6 +43,8 @@ class _Child:
     process: attached.AttachedProcess | outliving.OutlivingProcess
     failure: str | None = None
     """Why it ended, in its own words or by its exit code; None while it runs, or went well."""
+    cause: RemoteTraceback | None = None
+    """Where it went wrong, if it could tell."""
     exit_code: int | None = None
     ended: bool = False
     reported: bool = False
@@ -109,6 +112,10 @@ class Supervisor:
     def failure(self, name: str) -> str | None:
         """Why that process ended, if it did and should not have."""
         return self._children[name].failure
+
+    def cause(self, name: str) -> RemoteTraceback | None:
+        """The traceback of that process, to raise an error from; None if it has told none."""
+        return self._children[name].cause
 
     # -- starting and ending --------------------------------------------------------------
 
@@ -183,7 +190,8 @@ class Supervisor:
                 if name in first or name not in late:
                     later.append((name, event))
                 elif event["event"] in ("failed", "ended"):
-                    raise NodeFailed(f"{name} did not start: {event['error']}")
+                    cause = self.cause(name)
+                    raise NodeFailed(f"{name} did not start: {event['error']}") from cause
                 else:
                     first[name] = event
         self._unheard = later
@@ -278,6 +286,8 @@ class Supervisor:
         child.reported = True
         if event["event"] == "failed":
             child.failure = child.failure or event["error"]
+            if "trace" in event:
+                child.cause = RemoteTraceback(event["trace"])
             _log.debug("%s failed:\n%s", name, event.get("trace", ""))
         self._unheard.append((name, event))
 
