@@ -10,10 +10,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from garfield.core.version import VERSION
+
 if TYPE_CHECKING:
     from garfield.attacks import ATTACKS, Attack, View, attack
     from garfield.core.errors import (
         AccessDenied,
+        AnswerNotFinite,
         BoundError,
         BudgetSpent,
         ClusterError,
@@ -47,6 +50,9 @@ if TYPE_CHECKING:
     from garfield.kernels import set_threads
     from garfield.launch.local import run_locally
     from garfield.launch.peers import run_as_peers
+    from garfield.launch.python_training import train
+    from garfield.launch.sweep import sweep
+    from garfield.launch.training_run import TrainingRun
     from garfield.nodes.byzantine import ByzantineServer, ByzantineWorker, Plan
     from garfield.nodes.peer import Peer
     from garfield.nodes.server import Server, contract
@@ -54,12 +60,13 @@ if TYPE_CHECKING:
     from garfield.preaggregation import STAGES, Stage, stage
     from garfield.transport.connect import connect
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOMES = {
     "garfield.attacks": ("ATTACKS", "Attack", "View", "attack"),
     "garfield.core.errors": (
-        "AccessDenied", "BoundError", "BudgetSpent", "ClusterError", "ClusterUnreachable",
+        "AccessDenied", "AnswerNotFinite", "BoundError", "BudgetSpent", "ClusterError",
+        "ClusterUnreachable",
         "ConfigError", "CoordinationUnreachable", "Deadlock", "DecodingError", "DivergedError",
         "GarfieldError", "InputError", "LeaseLost", "MissingDependency", "NodeFailed",
         "ObjectAbsent", "ObjectDamaged", "ObjectMissing", "QuorumError", "RequestRefused",
@@ -72,6 +79,9 @@ _HOMES = {
     "garfield.kernels": ("set_threads",),
     "garfield.launch.local": ("run_locally",),
     "garfield.launch.peers": ("run_as_peers",),
+    "garfield.launch.python_training": ("train",),
+    "garfield.launch.sweep": ("sweep",),
+    "garfield.launch.training_run": ("TrainingRun",),
     "garfield.nodes.byzantine": ("ByzantineServer", "ByzantineWorker", "Plan"),
     "garfield.nodes.peer": ("Peer",),
     "garfield.nodes.server": ("Server", "contract"),
@@ -82,16 +92,18 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "ATTACKS", "GARS", "STAGES", "AccessDenied", "Aggregator", "Attack", "BoundError",
+    "ATTACKS", "GARS", "STAGES", "AccessDenied", "Aggregator", "AnswerNotFinite", "Attack",
+    "BoundError",
     "BudgetSpent", "ByzantineServer", "ByzantineWorker", "ClusterError", "ClusterUnreachable",
     "ConfigError", "CoordinationUnreachable", "Deadlock", "DecodingError", "DivergedError",
     "Explained", "GARs", "GarfieldError", "InputError", "LeaseLost", "MissingDependency",
     "NodeFailed", "ObjectAbsent",
     "ObjectDamaged", "ObjectMissing", "Peer", "Plan", "QuorumError", "RequestRefused", "Rule",
     "RunError", "Server", "SplitError", "Stage", "StateUnreachable", "StoreUnreachable",
-    "UnknownName", "View", "Worker", "WriteConflict", "attack", "chain", "connect", "contract",
-    "gar", "init", "run_as_peers", "run_locally", "set_threads", "stage", "variance_condition",
-    "worst_kappa",
+    "TrainingRun", "UnknownName", "View", "Worker", "WriteConflict", "attack", "chain", "connect",
+    "contract", "gar", "init", "run_as_peers", "run_locally", "set_threads", "stage", "sweep",
+    "train",
+    "variance_condition", "worst_kappa",
 ]  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import tempfile
 import threading
 import time
@@ -162,20 +161,6 @@ def forkserver_of(process):
         except psutil.NoSuchProcess:
             continue
     return None
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A disk of two megabytes."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)]
-    try:
-        subprocess.run(command, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as problem:
-        pytest.skip(f"a file system cannot be mounted here: {problem}")
-    yield path
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
 @pytest.mark.heavy

@@ -41,7 +41,7 @@ def told_of(events, node):
 @pytest.mark.heavy
 @pytest.mark.parametrize("app", TOLERANT)
 def test_a_frozen_server_that_the_run_tolerates_is_ended_when_the_others_are_done(app):
-    settings = BASE.updated(**TOLERANT[app])
+    settings = BASE.updated(**TOLERANT[app], steps=40)  # so that none is done before it is frozen
     frozen = settings.server_names[-1]
     events, failure = run(settings, Fault(frozen, 4, "freeze"))
     assert failure is None

@@ -147,8 +147,11 @@ def test_an_end_is_heard_of_though_a_grandchild_holds_the_pipe(supervisor):
 def test_one_that_fails_to_start_is_named_with_its_reason(supervisor):
     supervisor.start("worker-0", targets.echo)
     supervisor.start("worker-1", targets.fail)
-    with pytest.raises(NodeFailed, match="worker-1 did not start: ValueError: seven is not prime"):
+    told = "worker-1 did not start: ValueError: seven is not prime"
+    with pytest.raises(NodeFailed, match=told) as failed:
         supervisor.started(PATIENCE_S)
+    cause = str(failed.value.__cause__)  # the other process's traceback, with file and line
+    assert f'File "{targets.__file__}", line {targets.fail.__code__.co_firstlineno + 1}' in cause
 
 
 def test_one_that_never_reports_is_named(supervisor):

@@ -64,7 +64,11 @@ class Adapter(Protocol):
         """Let the learning rate's schedule go on by steps that others have taken."""
 
     def evaluate(self, batches: Iterable[Batch]) -> tuple[float, float]:
-        """Share of right predictions and mean loss, in evaluation mode."""
+        """The score by its metric (the share of right predictions, if it was told no other) and
+        the mean loss, in evaluation mode."""
+
+    def tensors(self) -> Mapping[str, npt.NDArray[Any]]:
+        """All that the framework would save of the model, under its own names and shapes."""
 
     def state(self) -> Mapping[str, Any]:
         """Optimizer and schedule, for a checkpoint."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from garfield.adapters.contract import SGD, Batch, FlatVector
 from garfield.adapters.tensorflow_layout import (
@@ -150,6 +151,10 @@ class TensorFlowAdapter:
             loss += float(mean) * len(targets)
             count += len(targets)
         return right / max(count, 1), loss / max(count, 1)
+
+    def tensors(self) -> Mapping[str, npt.NDArray[Any]]:
+        stored = getattr(self.module, "weights", None) or self.module.variables
+        return {_name(variable): np.array(variable.numpy()) for variable in stored}
 
     def state(self) -> Mapping[str, Any]:
         """The optimizer's variables as arrays, by place."""

@@ -12,13 +12,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from garfield.adapters.contract import SGD, Batch, FlatVector
+from garfield.adapters.metrics import ACCURACY, Metric, Scoring
 from garfield.core.errors import ConfigError
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+NewOptimizer = Callable[[Iterable[nn.Parameter], SGD], torch.optim.Optimizer]
+"""An optimizer of parameters, from what the settings say of descent."""
+
+
+def plain_sgd(parameters: Iterable[nn.Parameter], sgd: SGD) -> torch.optim.Optimizer:
+    """Descent as the settings have it."""
+    return torch.optim.SGD(
+        parameters, lr=sgd.learning_rate, momentum=sgd.momentum, weight_decay=sgd.weight_decay
+    )
 
 
 class TorchAdapter:
@@ -30,8 +41,10 @@ class TorchAdapter:
         loss: Loss | None = None,
         optimizer: torch.optim.Optimizer | None = None,
         scheduler: Any = None,
+        metric: Metric = ACCURACY,
     ) -> None:
         self.module, self.loss = module, loss or nn.CrossEntropyLoss()
+        self.metric = metric
         self.optimizer, self.scheduler = optimizer, scheduler
         self._parameters = [p for p in module.parameters() if p.requires_grad]
         self._buffers = [b for b in module.buffers() if b.is_floating_point()]
@@ -45,18 +58,23 @@ class TorchAdapter:
         self._lay_out()
 
     @classmethod
-    def with_sgd(cls, module: nn.Module, sgd: SGD) -> TorchAdapter:
-        """The module, trained by that descent."""
-        optimizer = torch.optim.SGD(
-            module.parameters(), lr=sgd.learning_rate, momentum=sgd.momentum,
-            weight_decay=sgd.weight_decay,
-        )  # fmt: skip
-        if not sgd.learning_rate_decay:
-            return cls(module, optimizer=optimizer)
-        decreasing = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: 1 / (1 + sgd.learning_rate_decay * step)
-        )
-        return cls(module, optimizer=optimizer, scheduler=decreasing)
+    def with_sgd(
+        cls,
+        module: nn.Module,
+        sgd: SGD,
+        *,
+        loss: Loss | None = None,
+        metric: Metric = ACCURACY,
+        new_optimizer: NewOptimizer = plain_sgd,
+    ) -> TorchAdapter:
+        """The module, trained by that descent, or by an optimizer of one's own at its rates."""
+        optimizer = new_optimizer(module.parameters(), sgd)
+        decreasing = None
+        if sgd.learning_rate_decay:
+            decreasing = torch.optim.lr_scheduler.LambdaLR(
+                optimizer, lambda step: 1 / (1 + sgd.learning_rate_decay * step)
+            )
+        return cls(module, loss, optimizer, decreasing, metric)
 
     @property
     def layout(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -117,15 +135,19 @@ class TorchAdapter:
     @torch.no_grad()
     def evaluate(self, batches: Iterable[Batch]) -> tuple[float, float]:
         self.module.eval()
-        right = count = 0
+        scoring, count = Scoring(self.metric), 0
         loss = 0.0
         for batch in batches:
             inputs, targets = (_tensor(part, self.device) for part in batch)
             outputs = self.module(inputs)
-            right += int((outputs.argmax(dim=1) == targets).sum())
+            scoring.take(outputs, targets)
             loss += float(self.loss(outputs, targets)) * len(targets)
             count += len(targets)
-        return right / max(count, 1), loss / max(count, 1)
+        return (scoring.score(torch.cat) if count else 0.0), loss / max(count, 1)
+
+    def tensors(self) -> Mapping[str, npt.NDArray[Any]]:
+        state = self.module.state_dict()
+        return {name: part.detach().cpu().numpy().copy() for name, part in state.items()}
 
     def state(self) -> Mapping[str, Any]:
         parts = {"optimizer": self.optimizer, "scheduler": self.scheduler}

@@ -57,7 +57,7 @@ class AggregaThorSettings:
 
     lossy_workers: int = 0
     """How many workers, the first honest ones, send by UDP, which may lose parts."""
-    loss: float = 0.0
+    packet_loss: float = 0.0
     """The share of datagrams dropped on those links, on purpose, for trials."""
     fill: str = "random"
     """What stands for lost values: random, zeros, last, or mask."""
@@ -92,19 +92,20 @@ class AggregaThor(Application[AggregaThorSettings]):
         honest = [name for name in settings.worker_names if name not in settings.liars]
         return LossyLinks(
             frozenset(honest[: own.lossy_workers]), frozenset(settings.server_names),
-            models=own.lossy_models, fill=own.fill, loss=own.loss, seed=settings.seed,
+            models=own.lossy_models, fill=own.fill, loss=own.packet_loss, seed=settings.seed,
         )  # fmt: skip
 
     def check(self, settings: Settings) -> None:
         super().check(settings)
         own, numbers, rule = self.own_of(settings), settings.numbers, settings.rule
         lossy, honest = own.lossy_workers, numbers.n_w - numbers.liars_w
-        LossyLinks(frozenset(), frozenset(), fill=own.fill, loss=own.loss)  # refuses wrong ones
+        # refuses wrong ones
+        LossyLinks(frozenset(), frozenset(), fill=own.fill, loss=own.packet_loss)
         if not 0 <= lossy <= honest:
             raise ConfigError(
                 f"lossy_workers must be within 0..{honest} (honest ones), got {lossy}."
             )
-        if not lossy and (own.loss or own.lossy_models):
+        if not lossy and (own.packet_loss or own.lossy_models):
             raise ConfigError("Without lossy_workers nothing is lost. Say how many there are.")
         faults = own.faulty_links + numbers.liars_w
         if rule.robust and faults > numbers.f_w:

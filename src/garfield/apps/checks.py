@@ -5,6 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from garfield.apps.groups import NONE
+from garfield.apps.own_parts import (
+    check_data_name,
+    check_learning_names,
+    is_plain,
+    model_named,
+)
 from garfield.core.config import settings_of
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.frameworks import FRAMEWORKS
@@ -28,11 +34,17 @@ def ranges(settings: Settings) -> None:
 
 
 def data(settings: Settings) -> None:
-    """The model takes the images, and they can be dealt so."""
+    """The model takes the images, as far as that is known unread, and they can be dealt so."""
     s = settings
-    model, images = MODELS[s.learning.model], DATASETS[s.samples.data]
+    check_data_name(s.samples.data)
+    check_learning_names(s.learning)
+    model, images = model_named(s.learning.model), DATASETS.get(s.samples.data)
     parse_partition(s.samples.partition)
+    if images is None or None in (model.image, images.image):
+        return  # whether they fit is tried before the run (`launch/trial.py`)
     if model.image != images.image:
+        assert model.image is not None
+        assert images.image is not None
         fitting = [name for name, other in MODELS.items() if other.image == images.image]
         raise ConfigError(
             f"{s.learning.model} takes images of {_shape(model.image)}, and those of "
@@ -104,7 +116,14 @@ def frameworks(settings: Settings) -> None:
         if name not in FRAMEWORKS:
             raise UnknownName("a framework", name, FRAMEWORKS)
     written = [name for name, model in MODELS.items() if model.in_keras is not None]
-    if "tensorflow" in s.frameworks and s.learning.model not in written:
+    if "tensorflow" not in s.frameworks:
+        return
+    if s.learning.model in MODELS and not is_plain(s.learning):
+        raise ConfigError(
+            "Losses, metrics and optimizers other than cross-entropy, accuracy and sgd are for "
+            "torch alone. Leave them out, or use --framework torch."
+        )
+    if s.learning.model not in written:
         raise ConfigError(
             f"{s.learning.model} is not written for TensorFlow. Choose one of: "
             f"{', '.join(written)}."

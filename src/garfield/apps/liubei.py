@@ -41,6 +41,7 @@ import numpy as np
 
 from garfield.adapters.contract import Adapter
 from garfield.apps.application import Probe, SeveralServers, WorkerPlace, application
+from garfield.apps.own_parts import SGD_NAME
 from garfield.apps.run import Run
 from garfield.core.errors import BoundError, ConfigError
 from garfield.filters import Coefficients, coefficient, farthest, period, smoothness
@@ -240,6 +241,11 @@ class LiuBei(SeveralServers[LiuBeiSettings]):
             raise ConfigError(
                 f"liubei's filters assume plain SGD: set momentum and weight_decay to 0, got "
                 f"{settings.learning.momentum:g} and {settings.learning.weight_decay:g}."
+            )
+        if settings.learning.optimizer != SGD_NAME:
+            raise ConfigError(
+                f"liubei's filters assume plain SGD: leave out --optimizer "
+                f"{settings.learning.optimizer}, or choose another application."
             )
         if every < 0:
             raise ConfigError(f"gather_every must be at least 0, got {every}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from garfield.apps.groups import (
     Samples,
 )
 from garfield.apps.run import Numbers
-from garfield.core.bounds import Seed, Within
+from garfield.core.bounds import Seed, Within, is_number
 from garfield.core.config import (
     NOT_A_SETTING,
     Setting,
@@ -30,6 +31,7 @@ from garfield.core.config import (
 )
 from garfield.core.errors import ConfigError
 from garfield.gars import Rule, parse
+from garfield.runs.recording import Recording
 from garfield.transport.datagrams.links import LossyLinks
 
 
@@ -58,6 +60,7 @@ class Settings:
     aggregation: Aggregation = field(default_factory=Aggregation)
     rounds: Rounds = field(default_factory=Rounds)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    recording: Recording = field(default_factory=Recording)
     own_values: tuple[tuple[str, Any], ...] = field(default=(), metadata=NOT_A_SETTING)
     """What is set of the applications' own settings, by name, where it is not the default."""
 
@@ -181,6 +184,7 @@ class Settings:
 
         With another application come the defaults of its own, for what is not given.
         """
+        changes = _renamed(changes)
         if isinstance(changes.get("app"), str):
             changes = {**self._defaults_of(changes["app"]), **changes}
         general, owned = named(settings_of(Settings)), settings_of_applications()
@@ -214,6 +218,14 @@ class Settings:
             for name in {**mine, **its}
             if values[name] == mine.get(name, general[name])
         }
+
+
+def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as they are called now: once, `loss` was the share of packets that links lose."""
+    changes = dict(values)
+    if is_number(changes.get("loss")):
+        changes["packet_loss"] = float(changes.pop("loss"))
+    return changes
 
 
 def settings_of_applications() -> dict[str, list[Setting]]:

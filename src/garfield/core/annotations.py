@@ -60,4 +60,13 @@ def _fits(value: Any, kind: Any) -> bool:
         return False  # numbers were looked at before
     if isinstance(kind, type) and kind is not Any:
         return isinstance(value, kind)
-    return not isinstance(value, _LITERALS)  # open: anything that text cannot say
+    return not _can_be_said(value)  # open: anything that text cannot say
+
+
+def _can_be_said(value: Any) -> bool:
+    """Whether text can be read as it: a list of arrays, say, is no literal."""
+    if isinstance(value, (list, tuple, set)):
+        return all(map(_can_be_said, value))
+    if isinstance(value, dict):
+        return all(map(_can_be_said, value.values()))
+    return isinstance(value, _LITERALS)

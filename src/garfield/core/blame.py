@@ -30,6 +30,13 @@ class Signal(Exception):  # noqa: N818 (passed between parts of ours, no error)
     """The root of what our own parts raise for each other: nobody is blamed for it."""
 
 
+class RemoteTraceback(Exception):  # noqa: N818 (no error by itself)
+    """The traceback of another process, as text: shown above that of the error it is cause of."""
+
+    def __str__(self) -> str:
+        return f"\n{super().__str__().rstrip()}"
+
+
 def told(error: BaseException) -> str:
     """An error in a line; with its type and place, unless it is one of ours."""
     if isinstance(error, GarfieldError):
@@ -54,8 +61,24 @@ def blamed_on(who: str) -> Iterator[None]:
         raise InputError(f"{who} failed: {told(error)}") from error
 
 
+def place_of(error: BaseException) -> tuple[str, int] | None:
+    """File and line where the user's code went wrong, in this error or what caused it."""
+    at: BaseException | None = error
+    found = None
+    while at is not None:
+        frames = [frame for frame in traceback.extract_tb(at.__traceback__) if _is_theirs(frame)]
+        if frames:
+            found = frames[-1].filename, frames[-1].lineno or 0
+        at = at.__cause__
+    return found
+
+
 def _place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [f for f in frames if not f.filename.startswith((_OURS, *_INSTALLED, "<"))]
+    theirs = [frame for frame in frames if _is_theirs(frame)]
     where = (theirs or frames)[-1:]
     return "".join(f" ({frame.filename}:{frame.lineno})" for frame in where)
+
+
+def _is_theirs(frame: traceback.FrameSummary) -> bool:
+    return not frame.filename.startswith((_OURS, *_INSTALLED, "<"))

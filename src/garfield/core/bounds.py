@@ -51,6 +51,17 @@ def check_number(name: str, value: float, bounds: Within | None = None) -> None:
         raise ConfigError(f"{name} must be {asked or 'finite'}, got {shown(value)}.")
 
 
+def is_number(value: Any) -> bool:
+    """Whether this is a number, or the text of one."""
+    if isinstance(value, bool):
+        return False
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def is_finite(value: Any) -> bool:
     """Whether a float can hold it: a whole number may be too large."""
     try:

@@ -5,6 +5,7 @@ GarfieldError
 │   ├── UnknownName      no rule, attack or parameter of that name (also a KeyError)
 │   └── BoundError       n is too small for f
 ├── InputError           the data or vectors handed over cannot be used (also a ValueError)
+│   └── AnswerNotFinite  a rule of the user's made NaN or infinity of finite rows
 ├── MissingDependency    an optional part is not installed (also an ImportError)
 └── RunError             a run has begun, and cannot go on
     ├── QuorumError      too few valid replies; says who was silent, and why
@@ -68,6 +69,10 @@ class InputError(GarfieldError, ValueError):
     """Vectors of the wrong shape, dtype or kind, or more faulty ones than f."""
 
 
+class AnswerNotFinite(InputError):  # noqa: N818
+    """A rule that is not ours returned NaN or infinity, and its rows hold none."""
+
+
 class MissingDependency(GarfieldError, ImportError):  # noqa: N818
     """An optional part of the library is not installed; the message holds the command."""
 
@@ -95,7 +100,10 @@ class DecodingError(RunError):
 
 
 class NodeFailed(RunError):  # noqa: N818
-    """A process that the run cannot do without did not start, or has ended."""
+    """A process that the run cannot do without did not start, or has ended.
+
+    Where the process could tell, its `__cause__` is a `RemoteTraceback` (`core/blame.py`).
+    """
 
 
 class CoordinationUnreachable(RunError):  # noqa: N818

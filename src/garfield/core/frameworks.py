@@ -26,7 +26,7 @@ def require(frameworks: Iterable[str]) -> None:
         if name not in sys.modules and find_spec(name) is None:
             raise MissingDependency(
                 f"{FRAMEWORKS[name]} is not installed. "
-                f"Install it with: pip install 'garfield[{name}]'"
+                f"Install it with: pip install 'garfield-ml[{name}]'"
             )
 
 

@@ -1,4 +1,4 @@
-"""Data: sets of images by name, their partition among workers, and batches of them.
+"""Data: by name or of the user's own, their partition among workers, and batches of them.
 
 Two sets come with the library, so that training can be tried without a download.
 
@@ -21,6 +21,9 @@ repository, CC BY 4.0, see digits.LICENSE), rebuilt where that is installed with
 
 `mnist`, `fashion` and `cifar10` are read from a data directory (`stored` says where
 and in which formats) and got there by `download.fetch`. Nothing is unpickled.
+
+Data of a user's own need not be images: `arrays` takes tables, tokens and bytes, `sources` reads
+them from files, folders and saved data sets of Hugging Face. All are `contract.LearningData`.
 """
 
 from garfield.data.batches import Batches

@@ -17,7 +17,8 @@ import numpy as np
 
 from garfield.core.errors import ConfigError, InputError
 from garfield.core.types import Indices
-from garfield.data.dataset import Bytes, Dataset, Images, Labels, Split, scaled
+from garfield.data.contract import LearningData, Split
+from garfield.data.dataset import scaled
 
 
 class Batches:
@@ -25,18 +26,19 @@ class Batches:
 
     def __init__(
         self,
-        images: Bytes,
-        labels: Any,
+        inputs: Any,
+        targets: Any,
         indices: Any,
         batch: int,
         seed: int | Sequence[int],
-        prepare: Callable[[Bytes], Images] = scaled,
+        prepare: Callable[[Any], Any] = scaled,
     ) -> None:
-        """`indices` are the share; `prepare` turns the stored images of one batch into floats.
+        """`indices` are the share; `prepare` turns the stored inputs of one batch into what a
+        model takes: images into floats, if not told otherwise.
 
         A seed may be several numbers, say those of the run and of the worker.
         """
-        self.images, self.labels = images, np.asarray(labels, dtype=np.int64)
+        self.inputs, self.targets = inputs, _typed(targets)
         self.indices: Indices = np.asarray(indices, dtype=np.intp)
         self.size = batch
         self.prepare = prepare
@@ -51,20 +53,21 @@ class Batches:
     @classmethod
     def of(
         cls,
-        data: Dataset,
+        data: LearningData,
         indices: Any,
         *,
         batch: int,
         seed: int | Sequence[int],
         split: Split = "train",
     ) -> Batches:
-        """Batches of some samples of a data set, normalised as it says."""
-        return cls(data.pixels(split), data.labels(split), indices, batch, seed, data.prepare)
+        """Batches of some samples of a data set, prepared as it says."""
+        return cls(data.inputs(split), data.targets(split), indices, batch, seed, data.prepare)
 
-    def batch(self, step: int) -> tuple[Images, Labels]:
-        """(batch, channels, height, width) float32 and (batch,) int64 for this step."""
+    def batch(self, step: int) -> tuple[Any, Any]:
+        """Inputs and targets of this step: of images, (batch, channels, height, width) float32
+        and (batch,) int64."""
         picked = self.picked(step)
-        return self.prepare(self.images[picked]), self.labels[picked]
+        return self.prepare(self.inputs[picked]), self.targets[picked]
 
     def picked(self, step: int) -> Indices:
         """(batch,) the samples of this step."""
@@ -88,9 +91,9 @@ class Batches:
         return order
 
     def _require_share(self) -> None:
-        count = len(self.labels)
-        if len(self.images) != count:
-            raise InputError(f"{len(self.images)} images but {count} labels.")
+        count = len(self.targets)
+        if len(self.inputs) != count:
+            raise InputError(f"{len(self.inputs)} inputs but {count} targets.")
         if self.indices.ndim != 1 or not len(self.indices):
             raise InputError("A worker needs at least one sample, got none.")
         low, high = self.indices.min(), self.indices.max()
@@ -98,17 +101,23 @@ class Batches:
             raise InputError(f"Indices run from {low} to {high}, not within 0..{count - 1}.")
 
 
-class EvaluationBatches(Sequence[tuple[Images, Labels]]):
+def _typed(targets: Any) -> Any:
+    """Floats as they are, anything else as numbers of classes."""
+    given = np.asarray(targets)
+    return given if given.dtype.kind == "f" else given.astype(np.int64, copy=False)
+
+
+class EvaluationBatches(Sequence[tuple[Any, Any]]):
     """Samples to test on, so many at a time.
 
     Each piece is made when its turn comes: the test set of CIFAR-10 as floats has 123 MB, which
     every server held, as much as 17 models of CifarNet.
     """
 
-    def __init__(self, data: Dataset, indices: Any, size: int) -> None:
+    def __init__(self, data: LearningData, indices: Any, size: int) -> None:
         self._data, self._size = data, size
         self._indices: Indices = np.asarray(indices, dtype=np.intp)
-        self._labels = data.labels("test")[self._indices]
+        self._targets = data.targets("test")[self._indices]
 
     def __len__(self) -> int:
         return -(-len(self._indices) // self._size)
@@ -117,4 +126,5 @@ class EvaluationBatches(Sequence[tuple[Images, Labels]]):
         if not 0 <= number < len(self):
             raise IndexError(f"There are {len(self)} pieces, got {number}.")
         part = slice(number * self._size, (number + 1) * self._size)
-        return self._data.images("test", self._indices[part]), self._labels[part]
+        stored = self._data.inputs("test")[self._indices[part]]
+        return self._data.prepare(stored), self._targets[part]

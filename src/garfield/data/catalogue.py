@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from garfield.core.errors import InputError
 from garfield.core.registry import Registry
+from garfield.data.contract import LearningData
 from garfield.data.dataset import Dataset
 from garfield.data.image_kinds import CIFAR10, DIGITS, FASHION, MNIST
 from garfield.data.shipped import digits, fashion_small
@@ -25,9 +27,9 @@ class DatasetEntry:
     name: str
     about: str
     """One line for listings."""
-    image: tuple[int, int, int]
-    """(channels, height, width)"""
-    read: Callable[[Path], Dataset]
+    image: tuple[int, int, int] | None
+    """(channels, height, width); None: no images, or of a size that only the files say."""
+    read: Callable[[Path], LearningData]
     """Reads the set from the data directory; InputError when it is not there."""
     ships: bool = False
     """It lies in the package: no data directory is needed."""
@@ -37,7 +39,15 @@ DATASETS: Registry[DatasetEntry] = Registry("a data set")
 
 
 def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
-    """The data set of that name; `data_dir` is else $GARFIELD_DATA, else ~/.cache/garfield."""
+    """The images of that name; `data_dir` is else $GARFIELD_DATA, else ~/.cache/garfield."""
+    found = load_any(name, data_dir)
+    if not isinstance(found, Dataset):
+        raise InputError(f"{name} holds no images by class, which are needed here.")
+    return found
+
+
+def load_any(name: str, data_dir: str | os.PathLike[str] | None = None) -> LearningData:
+    """The data set of that name, whatever its samples are."""
     return DATASETS[name].read(data_directory(data_dir))
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from garfield.core.errors import InputError, UnknownName
 from garfield.core.types import Indices
+from garfield.data.contract import Split
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 """What is stored: images (count, height, width) or (count, height, width, channels), labels."""
@@ -20,8 +21,6 @@ Images: TypeAlias = npt.NDArray[np.float32]
 
 Labels: TypeAlias = npt.NDArray[np.int64]
 """(count,) numbers of classes."""
-
-Split: TypeAlias = Literal["train", "test"]
 
 
 def normalised(pixels: Bytes, mean: Sequence[float], std: Sequence[float]) -> Images:
@@ -80,13 +79,30 @@ class Dataset:
         height, width, *channels = self.x_train.shape[1:]
         return (channels[0] if channels else 1, height, width)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of an image, as `LearningData` calls it."""
+        return self.image
+
+    @property
+    def class_count(self) -> int:
+        return len(self.classes)
+
     def pixels(self, split: Split) -> Bytes:
         """The bytes of a split, as stored."""
-        return self.x_train if _is_train(split) else self.x_test
+        return self.x_train if is_train(split) else self.x_test
+
+    def inputs(self, split: Split) -> Bytes:
+        """The bytes of a split, as `LearningData` calls them."""
+        return self.pixels(split)
+
+    def targets(self, split: Split) -> Labels:
+        """The labels of a split, as `LearningData` calls them."""
+        return self.labels(split)
 
     def labels(self, split: Split) -> Labels:
         """(count,) int64"""
-        return (self.y_train if _is_train(split) else self.y_test).astype(np.int64)
+        return (self.y_train if is_train(split) else self.y_test).astype(np.int64)
 
     def images(self, split: Split, index: Indices | slice = slice(None)) -> Images:
         """(count, channels, height, width) float32, normalised: all of a split, or some."""
@@ -97,7 +113,8 @@ class Dataset:
         return normalised(pixels, self.mean, self.std)
 
 
-def _is_train(split: str) -> bool:
+def is_train(split: str) -> bool:
+    """Whether it is the split to train on; UnknownName if it is none."""
     if split not in ("train", "test"):
         raise UnknownName("a split", split, ("train", "test"))
     return split == "train"

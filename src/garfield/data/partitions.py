@@ -4,6 +4,9 @@
     dirichlet   each class is dealt out in proportions drawn from Dir(alpha), every sample
                 to somebody: the smaller alpha, the fewer classes a worker sees.
                 Hsu, Qi and Brown, 2019
+    similarity  a share gamma of all samples is dealt as iid does, the rest sorted by label and
+                cut into one piece for each worker: 1 is iid, 0 as unlike as can be. Every sample
+                to somebody. Karimireddy et al., ICML 2020 ("SCAFFOLD", section 7)
     one-class   worker i gets class i mod c and no other; workers of one class share it
                 evenly; with fewer workers than classes, the last classes go to nobody
 
@@ -16,11 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from garfield.core.bounds import Within
 from garfield.core.errors import ConfigError, InputError
 from garfield.core.naming import parse_call
 from garfield.core.registry import Parameters, Registry
@@ -112,6 +116,24 @@ def dirichlet(
         f"{empty} of {workers} workers in the last one ({len(labels)} samples). "
         "Raise alpha, or start fewer workers."
     )
+
+
+@partition("similarity", complete=True)
+def similarity(
+    labels: Numbers,
+    *,
+    workers: int,
+    rng: np.random.Generator,
+    gamma: Annotated[float, Within(0, 1)] = 0.5,
+) -> list[Indices]:
+    drawn = rng.permutation(len(labels))
+    alike, rest = np.split(drawn, [round(gamma * len(labels))])
+    unlike = rest[np.argsort(labels[rest], kind="stable")]
+    # who gets one more of the alike gets none more of the others: nobody is left empty
+    more = np.array([len(part) for part in np.array_split(unlike, workers)][::-1])
+    pieces = np.split(unlike, np.cumsum(more)[:-1])
+    hands = zip(np.array_split(alike, workers), pieces, strict=True)
+    return [np.concatenate(hand) for hand in hands]
 
 
 @partition("one-class", complete=False)

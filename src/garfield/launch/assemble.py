@@ -16,14 +16,24 @@ from zlib import crc32
 import numpy as np
 
 from garfield.adapters.contract import SGD, Adapter, Batch, FlatVector
+from garfield.adapters.metrics import Metric
 from garfield.apps import Run
 from garfield.apps.application import WorkerPlace
-from garfield.apps.groups import NONE, Samples
+from garfield.apps.groups import NONE, Learning, Samples
+from garfield.apps.own_parts import (
+    SGD_NAME,
+    data_named,
+    loss_named,
+    metric_named,
+    model_named,
+    new_optimizer,
+)
 from garfield.apps.settings import Settings
 from garfield.core.errors import ConfigError
 from garfield.core.frameworks import require
-from garfield.data import Dataset, load
+from garfield.data import DATASETS
 from garfield.data.batches import Batches, EvaluationBatches
+from garfield.data.contract import LearningData
 from garfield.data.partitions import parse as parse_partition
 from garfield.launch.adversary import Adversary
 from garfield.nodes.node import NodeArguments
@@ -33,9 +43,9 @@ from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
 from garfield.transport.contract import Transport
 
-EVALUATED_AT_ONCE = 500  # test images in one forward pass
+EVALUATED_AT_ONCE = 500  # test samples in one forward pass
 _DRAWN = 4  # beside the seed: what rules draw, not what partitions (1) and the like do
-PROBED = 256  # training images on which an application may look at the model before a run
+PROBED = 256  # training samples on which an application may look at the model before a run
 
 
 @dataclass(frozen=True)
@@ -96,20 +106,20 @@ class Factory:
         model = self.adapter(name, False)
         return cast(Adapter, Uncomputed(model)) if self.adversary.unheard(name) else model
 
-    def _dataset(self) -> Dataset:
-        return dataset(self.settings.samples.data, self.settings.samples.data_dir)
+    def _dataset(self) -> LearningData:
+        return dataset(self.settings.samples, self.settings.seed)
 
     def _batches(self, name: str, reader: str) -> Batches:
         """A worker's batches, as somebody reads them who may turn their labels."""
         s = self.settings
         data, place = self._dataset(), s.all_workers.index(name)
         shares = shares_of(s.samples, s.nodes.workers, s.seed)
-        labels = data.labels("train")
-        if reader in s.liars and s.faults.worker_attack != NONE:
+        targets, seed = data.targets("train"), (s.seed, place)
+        if reader in s.liars and s.faults.worker_attack != NONE and data.class_count is not None:
             attack = parse_plan(s.faults.worker_attack).attack
-            labels = labels if attack is None else attack.labels(labels, len(data.classes))
-        pixels, seed = data.pixels("train"), (s.seed, place)
-        return Batches(pixels, labels, shares[place], s.learning.batch, seed, data.prepare)
+            targets = targets if attack is None else attack.labels(targets, data.class_count)
+        inputs = data.inputs("train")
+        return Batches(inputs, targets, shares[place], s.learning.batch, seed, data.prepare)
 
     def _node(self, name: str, outbox: Outbox, *, serves: bool = True) -> NodeArguments:
         """What rules draw is fixed by the seed, for an experiment to be repeated; not in earnest,
@@ -133,19 +143,39 @@ class Uncomputed:
         return float("nan")
 
 
-def evaluation_batches(data: Dataset, count: int = 0, seed: int = 0) -> Sequence[Batch]:
-    """The test set, or `count` of its images, in pieces that fit in memory."""
-    every = len(data.labels("test"))
+def evaluation_batches(data: LearningData, count: int = 0, seed: int = 0) -> Sequence[Batch]:
+    """The test set, or `count` of its samples, in pieces that fit in memory."""
+    every = len(data.targets("test"))
     chosen = np.arange(every)
     if 0 < count < every:
         chosen = np.sort(np.random.default_rng([seed, 2]).permutation(every)[:count])
     return EvaluationBatches(data, chosen, EVALUATED_AT_ONCE)
 
 
+def dataset(samples: Samples, seed: int = 0) -> LearningData:
+    """Read once a process: in a simulation, hundreds of workers share it.
+
+    The seed draws what is held out to test on, where the data do not say.
+    """
+    drawn = 0 if samples.data in DATASETS else seed
+    return _read(Samples(samples.data, samples.data_dir, image_side=samples.image_side), drawn)
+
+
 @lru_cache(maxsize=2)
-def dataset(name: str, data_dir: str | None) -> Dataset:
-    """Read once a process: in a simulation, hundreds of workers share it."""
-    return load(name, data_dir)
+def _read(samples: Samples, seed: int) -> LearningData:
+    return data_named(samples, seed)
+
+
+@lru_cache(maxsize=2)
+def metric_of(learning: Learning, samples: Samples, seed: int) -> Metric:
+    """What models of such a run are judged by."""
+    return metric_named(learning, dataset(samples, seed))
+
+
+def forget_data() -> None:
+    """Let go of the data that were read, and of what was worked out from them."""
+    for kept in (_read, metric_of, shares_of, settled):
+        kept.cache_clear()
 
 
 def _check_batch(settings: Settings) -> None:
@@ -154,7 +184,7 @@ def _check_batch(settings: Settings) -> None:
     A worker's own share may be smaller than its batch: it then sees samples twice in one.
     """
     samples, batch = settings.samples, settings.learning.batch
-    count = len(dataset(samples.data, samples.data_dir).labels("train"))
+    count = len(dataset(samples, settings.seed).targets("train"))
     if batch > count:
         raise ConfigError(
             f"batch must be within 1..{count} (samples of {samples.data}), got {batch}."
@@ -164,9 +194,17 @@ def _check_batch(settings: Settings) -> None:
 @lru_cache(maxsize=2)
 def shares_of(samples: Samples, workers: int, seed: int) -> list[Any]:
     """Which samples each worker has: the same answer at every node."""
-    labels = dataset(samples.data, samples.data_dir).labels("train")
+    data, deal = dataset(samples, seed), parse_partition(samples.partition)
+    labels = data.targets("train")
+    if data.class_count is None or labels.ndim != 1:
+        if deal.name != "iid":
+            raise ConfigError(
+                f"{deal.name} deals samples out by class, and the targets of {samples.data} are "
+                f"{labels.dtype} {labels.shape}. Use --partition iid."
+            )
+        labels = np.zeros(len(labels), np.int64)
     rng = np.random.default_rng([seed, 1])
-    return list(parse_partition(samples.partition)(labels, workers=workers, rng=rng))
+    return list(deal(labels, workers=workers, rng=rng))
 
 
 @lru_cache(maxsize=2)
@@ -174,12 +212,10 @@ def settled(settings: Settings) -> Settings:
     """Complete settings by what the application works out: the same answer at every node."""
 
     def probe() -> tuple[Adapter, Batch]:
-        data = dataset(settings.samples.data, settings.samples.data_dir)
-        some = np.random.default_rng([settings.seed, 3]).permutation(len(data.labels("train")))
-        batch = (
-            data.prepare(data.pixels("train")[some[:PROBED]]),
-            data.labels("train")[some[:PROBED]],
-        )
+        data = dataset(settings.samples, settings.seed)
+        targets = data.targets("train")
+        some = np.random.default_rng([settings.seed, 3]).permutation(len(targets))[:PROBED]
+        batch = (data.prepare(data.inputs("train")[some]), targets[some])
         return new_adapter(settings, settings.frameworks[0], optimizer=False), batch
 
     _check_batch(settings)
@@ -187,7 +223,7 @@ def settled(settings: Settings) -> Settings:
 
 
 def new_adapter(settings: Settings, framework: str, *, optimizer: bool) -> Adapter:
-    """A fresh model, the same at every node of a framework, with plain SGD at a server."""
+    """A fresh model, the same at every node of a framework, with an optimizer at a server."""
     make = _torch_adapter if framework == "torch" else _tensorflow_adapter
     s = settings
     momentum = s.application.server_momentum(s)
@@ -202,19 +238,41 @@ def _tensorflow_adapter(settings: Settings, sgd: SGD | None) -> Adapter:
     from garfield.adapters.tensorflow_adapter import TensorFlowAdapter
     from garfield.models import build_in_keras
 
-    data = dataset(settings.samples.data, settings.samples.data_dir)
-    module = build_in_keras(settings.learning.model, classes=len(data.classes), seed=settings.seed)
+    data = dataset(settings.samples, settings.seed)
+    if data.class_count is None:
+        raise ConfigError(
+            f"With TensorFlow models learn classes here, and the targets of {settings.samples.data}"
+            " are other numbers. Use --framework torch."
+        )
+    module = build_in_keras(settings.learning.model, classes=data.class_count, seed=settings.seed)
     if sgd is not None:
         return TensorFlowAdapter.with_sgd(module, sgd)
     adapter = TensorFlowAdapter(module)
-    adapter.warm_up((settings.learning.batch, *data.image))
+    adapter.warm_up((settings.learning.batch, *data.shape))
     return adapter
 
 
 def _torch_adapter(settings: Settings, sgd: SGD | None) -> Adapter:
-    from garfield.adapters.torch_adapter import TorchAdapter
-    from garfield.models import build
+    from garfield.adapters.torch_adapter import TorchAdapter, plain_sgd
 
-    data = dataset(settings.samples.data, settings.samples.data_dir)
-    module = build(settings.learning.model, classes=len(data.classes), seed=settings.seed)
-    return TorchAdapter(module) if sgd is None else TorchAdapter.with_sgd(module, sgd)
+    learning, data = settings.learning, dataset(settings.samples, settings.seed)
+    module, loss = new_module(settings), loss_named(learning, data)
+    metric = metric_of(learning, settings.samples, settings.seed)
+    if sgd is None:
+        return TorchAdapter(module, loss, metric=metric)
+    plain = learning.optimizer == SGD_NAME
+    make = plain_sgd if plain else new_optimizer(learning.optimizer)
+    return TorchAdapter.with_sgd(module, sgd, loss=loss, metric=metric, new_optimizer=make)
+
+
+def new_module(settings: Settings) -> Any:
+    """A torch model as every node starts with it."""
+    require(["torch"])
+    from garfield.models import build_model
+
+    data = dataset(settings.samples, settings.seed)
+    channels = data.shape[0] if len(data.shape) == 3 else None
+    return build_model(
+        model_named(settings.learning.model), classes=data.class_count or 1, channels=channels,
+        seed=settings.seed,
+    )  # fmt: skip

@@ -11,22 +11,26 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from garfield.adapters.contract import Adapter
+from garfield.adapters.metrics import ACCURACY, Metric
+from garfield.launch.evaluations import evaluation
 from garfield.nodes.server import Server
 from garfield.runs.background import BackgroundWork
 
-AccuracyAndLoss = tuple[float, float]
-"""Share of right predictions, mean loss."""
+ScoreAndLoss = tuple[float, float]
+"""What the metric says (the share of right predictions, as a rule), and the mean loss."""
 
 
 class BackgroundEvaluator:
     """Makes one evaluation at a time. Use as a context: leaving it gives up what is not done."""
 
-    def __init__(self, new_model: Callable[[], Adapter], patience_s: float) -> None:
+    def __init__(
+        self, new_model: Callable[[], Adapter], patience_s: float, metric: Metric = ACCURACY
+    ) -> None:
         """`new_model` makes the one that is evaluated; training waits for evaluations until one
         takes longer than `patience_s`, and for none from then on."""
-        self._new_model = new_model
+        self._new_model, self._metric = new_model, metric
         self._model: Adapter | None = None
-        self._work = BackgroundWork[AccuracyAndLoss](patience_s, "garfield-evaluation")
+        self._work = BackgroundWork[ScoreAndLoss](patience_s, "garfield-evaluation")
 
     def __enter__(self) -> BackgroundEvaluator:
         return self
@@ -58,5 +62,5 @@ class BackgroundEvaluator:
         taken = self._work.result(patiently=patiently)
         if taken is None:
             return None
-        about, (accuracy, loss) = taken
-        return {**about, "accuracy": accuracy, "loss": loss}
+        about, (score, loss) = taken
+        return {**about, **evaluation(self._metric, score, loss)}

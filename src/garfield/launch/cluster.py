@@ -27,8 +27,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from garfield.apps.settings import Settings, from_toml
-from garfield.core.config import named, read_toml, settings_of
+from garfield.apps.own_parts import anchored
+from garfield.apps.settings import Settings, all_settings, from_toml
+from garfield.core.config import flattened, named, read_toml, settings_of
 from garfield.core.errors import ConfigError, UnknownName
 from garfield.core.events import Event, Sink
 from garfield.launch.node import run_node
@@ -37,6 +38,7 @@ from garfield.launch.node_transport import transport_of
 from garfield.launch.wait_notices import NoticedWaits
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
+from garfield.report.scores import score_of
 from garfield.runs.user_files import without_files
 from garfield.transport.addresses import check_address, check_listen, is_loopback
 
@@ -94,7 +96,8 @@ def read_cluster(path: Path) -> Cluster:
             raise UnknownName(f"a key of {path}", key, _EXAMPLES)
     trust = _trust(path, content)
     content = without_files(content, path.parent)
-    settings, nodes = from_toml(_table(content, "settings", path)), _table(content, "nodes", path)
+    given = flattened(_table(content, "settings", path), all_settings())
+    settings, nodes = from_toml(anchored(given, path.parent)), _table(content, "nodes", path)
     _check_count(path, settings, len(nodes))
     settings.check()
     if settings.simulate or settings.nodes.transport != "grpc":
@@ -164,11 +167,9 @@ def line(event: Event, total: int) -> str | None:
             return str(event["error"])
         case "worker":
             return f"{name}: step {event['step']}/{total}"
-        case "step" | "evaluated" if "accuracy" in event:
-            accuracy, loss = 100 * event["accuracy"], event["loss"]
-            return (
-                f"{name}: step {event['step']}/{total}, accuracy {accuracy:.1f} %, loss {loss:.3g}"
-            )
+        case "step" | "evaluated" if (found := score_of(event)) is not None:
+            said = f"{found.metric} {found.shown}, loss {event['loss']:.3g}"
+            return f"{name}: step {event['step']}/{total}, {said}"
     return None
 
 

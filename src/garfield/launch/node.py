@@ -19,8 +19,9 @@ from garfield.apps.groups import NONE
 from garfield.apps.settings import Settings
 from garfield.core.errors import DivergedError, QuorumError
 from garfield.core.events import Event, Sink
-from garfield.launch.assemble import Factory, new_adapter, settled
+from garfield.launch.assemble import Factory, metric_of, new_adapter, settled
 from garfield.launch.background_evaluator import BackgroundEvaluator
+from garfield.launch.evaluations import evaluation
 from garfield.launch.node_checkpoints import NodeCheckpoints, WorkerCheckpoints
 from garfield.launch.reporters import ServerReporter, WorkerReporter, account
 from garfield.nodes.server import Server
@@ -90,11 +91,12 @@ def run_server(
     if server.worker is not None:
         checkpoints.restore_velocity(server.worker, sink or _nobody)
     every = settings.evaluation.evaluate_every if server.name == settings.honest_servers[0] else 0
+    metric = metric_of(settings.learning, settings.samples, settings.seed)
     reporter = None
     if sink is not None:
         lying = () if settings.faults.worker_attack == NONE else settings.liars
         reporter = ServerReporter(
-            sink, every, total=settings.steps, evaluator=evaluator, liars=lying
+            sink, every, total=settings.steps, evaluator=evaluator, liars=lying, metric=metric
         )
 
     def after_step(server: Server, run: Run[Any]) -> None:
@@ -107,11 +109,10 @@ def run_server(
         settings.application.loop(server, factory.run(server, after_step))
     except DivergedError as failure:
         if sink is not None:
-            accuracy, _ = server.evaluate()
-            sink({
-                "event": "diverged", "node": server.name, "step": server.step,
-                "accuracy": accuracy, "error": str(failure),
-            })  # fmt: skip
+            told = {"event": "diverged", "node": server.name, "step": server.step}
+            found = evaluation(metric, *server.evaluate())
+            del found["loss"]  # no number any more
+            sink({**told, **found, "error": str(failure)})
 
 
 def _run_server(
@@ -122,9 +123,13 @@ def _run_server(
     stay: Stay,
 ) -> None:
     """Train, with evaluations in the background; a server that is told to stop is saved."""
-    patience_s = factory.settings.rounds.timeout_s / 4
+    s = factory.settings
+    patience_s = s.rounds.timeout_s / 4
+    metric = metric_of(s.learning, s.samples, s.seed)
     try:
-        with BackgroundEvaluator(lambda: factory.adapter(server.name, True), patience_s) as beside:
+        with BackgroundEvaluator(
+            lambda: factory.adapter(server.name, True), patience_s, metric
+        ) as beside:
             run_server(factory, server, sink, checkpoints, beside)
     except (SystemExit, KeyboardInterrupt):
         checkpoints.interrupted(server)

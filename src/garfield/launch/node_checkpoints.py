@@ -30,7 +30,7 @@ from garfield.nodes.worker import Worker
 from garfield.runs.checkpoints import Checkpoint, Checkpoints, read_checkpoint
 from garfield.transport.contract import Key
 
-KEPT_WHEN_RESUMED = ("app", "model", "framework", "data")
+KEPT_WHEN_RESUMED = ("app", "model", "framework", "data", "optimizer")
 """Settings that a checkpoint is bound to."""
 
 

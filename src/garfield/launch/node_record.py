@@ -38,6 +38,7 @@ class NodeRecord:
     ) -> None:
         """What is in `out` is gone on with, unless it is to be `fresh`; in `resume` it must be."""
         self._settings, self._name = cluster.settings, name
+        cluster.settings.recording.check()
         self._is_server = name in cluster.settings.server_names
         path = resume or out
         self._directory = None if path is None else RunDirectory(path)
@@ -87,7 +88,7 @@ class NodeRecord:
 
     def _open(self, directory: RunDirectory) -> None:
         before = directory.events()
-        directory.open({**self._settings.values(), **recorded()})
+        directory.open({**self._settings.values(), **recorded()}, self._settings.recording.log)
         self._opened = True
         if before:
             steps = [event["step"] for event in before if isinstance(event.get("step"), int)]
@@ -110,7 +111,7 @@ class NodeRecord:
         self._write_summary(kind is None, {
             **summary, "app": s.app, "model": s.learning.model, "data": s.samples.data,
             "seed": s.seed, "total_steps": s.steps, "excluded": list(s.nodes.exclude),
-            "versions": versions(),
+            "versions": versions(), "settings": s.values(),
             "interrupted": isinstance(error, (SystemExit, KeyboardInterrupt)),
             "failed": failure or summary["diverged"],
             "started": self._started.isoformat(timespec="seconds"),

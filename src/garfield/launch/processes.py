@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+from zlib import crc32
 
 from garfield.adapters.alike import check_alike
 from garfield.apps.settings import Settings
@@ -23,7 +24,7 @@ from garfield.launch.node_transport import transport_of
 from garfield.launch.unanswered import ANSWER_S, TURN_S, Unanswered
 from garfield.nodes.server import Server
 from garfield.nodes.worker import Worker
-from garfield.runs.process import preload_modules, use_threads
+from garfield.runs.process import preload_modules, seed_draws, use_threads
 from garfield.runs.supervised import Channel
 from garfield.runs.supervisor import Supervisor
 from garfield.runs.user_files import load
@@ -100,7 +101,8 @@ class Processes:
         if not self._done.intersection(honest):
             reasons = dict.fromkeys(map(self._supervisor.failure, honest))
             told = " ".join(reason for reason in reasons if reason)
-            raise NodeFailed(told or "Every server ended before the run was over.")
+            cause = next(filter(None, map(self._supervisor.cause, honest)), None)
+            raise NodeFailed(told or "Every server ended before the run was over.") from cause
 
     def stop(self) -> None:
         """End every process: politely, and at once if that takes long or is interrupted again."""
@@ -182,7 +184,9 @@ def _run_process(
     for path in options.files:
         load(path)
     s = Settings.of(**settings)
-    use_threads(options.threads, [s.framework_of(channel.name)])
+    framework = s.framework_of(channel.name)
+    use_threads(options.threads, [framework])
+    seed_draws(crc32(f"{s.seed} {channel.name}".encode()), [framework])
     peers: dict[str, PeerAddress] = {}
     transport = _transport(s, channel.name, how, peers)
     introduced = threading.Event()

@@ -11,10 +11,12 @@ import time
 from collections.abc import Collection
 from typing import Any
 
+from garfield.adapters.metrics import ACCURACY, Metric
 from garfield.apps import Run
 from garfield.core.events import Sink
 from garfield.gars.variance import noise_to_signal, worth_measuring
 from garfield.launch.background_evaluator import BackgroundEvaluator
+from garfield.launch.evaluations import evaluation
 from garfield.launch.unheard import UnheardWorkers
 from garfield.nodes.node import Node
 from garfield.nodes.server import Server
@@ -34,11 +36,13 @@ class ServerReporter:
         total: int,
         evaluator: BackgroundEvaluator | None = None,
         liars: Collection[str] = (),
+        metric: Metric = ACCURACY,
     ) -> None:
         """With `evaluator`, training goes on meanwhile, and results are reported when they are
         there; an evaluation that would have to wait for the one before is left out. `liars` are
-        workers that are known to lie, as in an experiment."""
+        workers that are known to lie, as in an experiment; `metric` is what evaluations say."""
         self._sink, self._every, self._total = sink, evaluate_every, total
+        self._metric = metric
         self._liars = frozenset(liars)
         self._evaluator = evaluator
         self._unheard = UnheardWorkers(self._liars)
@@ -58,7 +62,7 @@ class ServerReporter:
         if last or (self._every and server.step % self._every == 0):
             began = time.perf_counter()
             if last or self._evaluator is None:
-                event["accuracy"], event["loss"] = server.evaluate()
+                event |= evaluation(self._metric, *server.evaluate())
             else:
                 self._evaluate_beside(server, event["time_s"])
             self._evaluation_s += time.perf_counter() - began

@@ -17,18 +17,20 @@ from typing import Any
 
 from garfield.apps.groups import NONE
 from garfield.apps.settings import Settings
+from garfield.core.blame import unforeseen
 from garfield.core.errors import ConfigError, GarfieldError, MissingDependency, RunError
 from garfield.core.events import Event, Sink
 from garfield.core.frameworks import require
 from garfield.launch.assemble import dataset, settled, shares_of
 from garfield.launch.node import NodeOptions
 from garfield.launch.node_checkpoints import KEPT_WHEN_RESUMED, NodeCheckpoints
+from garfield.launch.trial import check_fit
 from garfield.report import plots
 from garfield.report.live import LiveDisplay
 from garfield.report.run_history import Roster, RunHistory, read_history
 from garfield.report.summary import summarise, versions
 from garfield.runs.interrupts import Interrupts
-from garfield.runs.process import keep_heap, use_threads
+from garfield.runs.process import keep_heap, seed_draws, use_threads
 from garfield.runs.run_directory import RunDirectory
 from garfield.runs.user_files import loaded, recorded
 
@@ -43,6 +45,8 @@ class RunResult:
     history: RunHistory
     interrupted: bool = False
     failure: str | None = None
+    error: Exception | None = None
+    """What was raised, if that is why it failed."""
 
 
 def prepare(settings: Settings) -> Settings:
@@ -52,8 +56,10 @@ def prepare(settings: Settings) -> Settings:
     """
     s = settings.check()
     require(s.frameworks)
-    dataset(s.samples.data, s.samples.data_dir)
+    s.recording.check()
+    dataset(s.samples, s.seed)
     shares_of(s.samples, s.nodes.workers, s.seed)
+    check_fit(s)
     return settled(s)
 
 
@@ -82,15 +88,17 @@ def train(
     *,
     checkpoints: NodeCheckpoints | None = None,
     threads: int = 1,
+    pictures: bool = True,
 ) -> RunResult:
-    """Run a training, and leave its directory complete."""
+    """Run a training, and leave its directory complete; without `pictures`, save for these."""
     saved = checkpoints or NodeCheckpoints(directory.checkpoints)
     started = datetime.now(timezone.utc)
     with Interrupts() as interrupts:
-        failure, interrupted = _recorded(settings, directory, display, saved, threads, interrupts)
+        ending = _recorded(settings, directory, display, saved, threads, interrupts)
+        failure = ending.failure
         history = read_history(directory.events(), roster_of(settings))
         summary = {
-            **_about(settings), **summarise(history), "interrupted": interrupted,
+            **_about(settings), **summarise(history), "interrupted": ending.interrupted,
             "failed": failure or history.diverged,
             "started": started.isoformat(timespec="seconds"),
         }  # fmt: skip
@@ -98,9 +106,20 @@ def train(
             directory.write_summary(summary)
         except RunError as problem:
             failure = failure or str(problem)
-        with suppress(KeyboardInterrupt), interrupts.allowed():
-            _draw(history, settings, directory.path, display.say)
-    return RunResult(summary, history, bool(interrupts.heard), failure or history.diverged)
+        if pictures:
+            with suppress(KeyboardInterrupt), interrupts.allowed():
+                _draw(history, settings, directory.path, display.say)
+    failure = failure or history.diverged
+    return RunResult(summary, history, bool(interrupts.heard), failure, ending.error)
+
+
+@dataclass
+class _Ending:
+    """How the nodes of a run ended."""
+
+    failure: str | None = None
+    interrupted: bool = False
+    error: Exception | None = None
 
 
 def _recorded(
@@ -110,11 +129,11 @@ def _recorded(
     saved: NodeCheckpoints,
     threads: int,
     interrupts: Interrupts,
-) -> tuple[str | None, bool]:
-    """Run the nodes and record what they tell; why that failed, and whether it was interrupted."""
-    failure, interrupted = None, False
+) -> _Ending:
+    """Run the nodes and record what they tell."""
+    ending = _Ending()
     with directory:
-        directory.open({**settings.values(), **recorded()})
+        directory.open({**settings.values(), **recorded()}, settings.recording.log)
         if saved.start.step:
             directory.record({"event": "resumed", "step": saved.start.step})
 
@@ -131,12 +150,17 @@ def _recorded(
                 with interrupts.allowed():
                     _run(settings, sink, saved, threads)
             except KeyboardInterrupt:
-                interrupted = True
+                ending.interrupted = True
                 display.say("Interrupted: nodes have ended.")
-            except (GarfieldError, OSError) as error:  # of the system: a full disk, say
+            except Exception as error:  # also of the system, or of a model of the user's
                 _log.debug("Where it went wrong:", exc_info=True)
-                failure = str(error)
-    return failure, interrupted
+                ending.failure, ending.error = _told(error), error
+    return ending
+
+
+def _told(error: Exception) -> str:
+    known = isinstance(error, (GarfieldError, OSError))  # as a full disk says what it is
+    return str(error) if known else unforeseen(error)
 
 
 def roster_of(settings: Settings) -> Roster:
@@ -158,6 +182,7 @@ def _run(settings: Settings, sink: Sink, checkpoints: NodeCheckpoints, threads: 
 
         keep_heap()
         use_threads(1, settings.frameworks)
+        seed_draws(settings.seed, settings.frameworks)
         simulate(settings, sink, checkpoints=checkpoints, threads=threads)
     else:
         from garfield.launch.processes import run_processes
@@ -171,8 +196,10 @@ def _about(settings: Settings) -> dict[str, Any]:
     about = {name: values[name] for name in (*names, "worker_attack", "server_attack")}
     more = {"total_steps": settings.steps, "versions": versions()}
     more |= {"excluded": list(settings.nodes.exclude), "transport": settings.nodes.transport}
+    data = dataset(settings.samples, settings.seed)
+    more |= {"classes": data.class_count, "input_shape": list(data.shape)}
     own = settings.application.summary_fields(settings)
-    return {**about, "gar": settings.rule_name, **more, **own}
+    return {**about, "gar": settings.rule_name, **more, **own, "settings": values}
 
 
 def _attack_on(settings: Settings, name: str) -> str:
@@ -182,7 +209,7 @@ def _attack_on(settings: Settings, name: str) -> str:
 
 def _draw(history: RunHistory, settings: Settings, path: Path, say: Callable[[str], None]) -> None:
     try:
-        plots.draw_all(history, title(settings), path)
+        plots.draw_all(history, title(settings), path, settings.recording.plots)
     except MissingDependency as missing:
         say(str(missing))
     except OSError as problem:

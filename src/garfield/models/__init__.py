@@ -21,6 +21,6 @@ bit for bit. Padding is always a number and pooling never rounds up, so that oth
 frameworks can lay out the same model.
 """
 
-from garfield.models.model import MODELS, Model, build, build_in_keras
+from garfield.models.model import MODELS, Model, build, build_in_keras, build_model
 
-__all__ = ["MODELS", "Model", "build", "build_in_keras"]
+__all__ = ["MODELS", "Model", "build", "build_in_keras", "build_model"]

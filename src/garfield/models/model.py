@@ -27,8 +27,8 @@ class Model:
     name: str
     build: Callable[..., nn.Module]
     """``(classes, channels)`` to a network on the default device, weights drawn afresh."""
-    image: tuple[int, int, int]
-    """(channels, height, width) it is made for."""
+    image: tuple[int, int, int] | None = None
+    """(channels, height, width) it is made for; None: whatever it takes."""
     parameters: int | None = None
     """How many are trained, with 10 classes and as many channels as `image`; None: not stated."""
     table: int | None = None
@@ -45,9 +45,15 @@ def build(
     With a seed, it is made on the CPU, its weights are the same on every machine, and
     torch's own random state stays as it is; without, they come from that state.
     """
-    model = MODELS[name]
+    return build_model(MODELS[name], classes=classes, channels=channels, seed=seed)
+
+
+def build_model(
+    model: Model, *, classes: int = 10, channels: int | None = None, seed: int | None = None
+) -> nn.Module:
+    """The same of a model that need not be registered."""
     channels = _checked(model, classes, channels)
-    torch = _torch(name)
+    torch = _torch(model.name)
     if seed is None:
         return model.build(classes, channels)
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
@@ -73,7 +79,8 @@ def build_in_keras(
 
 def _checked(model: Model, classes: int, channels: int | None) -> int:
     """The channels, by default those of the images it is made for."""
-    channels = model.image[0] if channels is None else channels
+    if channels is None:
+        channels = 1 if model.image is None else model.image[0]
     for setting, value in (("classes", classes), ("channels", channels)):
         if value < 1:
             raise ConfigError(f"{model.name}: {setting} must be at least 1, got {value}.")
@@ -86,7 +93,7 @@ def _torch(name: str) -> Any:
     except ImportError:
         raise MissingDependency(
             f"{name} is a torch model, and torch is not installed. "
-            "Install it with: pip install 'garfield[torch]'"
+            "Install it with: pip install 'garfield-ml[torch]'"
         ) from None
 
 

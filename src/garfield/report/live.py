@@ -19,6 +19,7 @@ from rich.text import Text
 
 from garfield.core.events import Event
 from garfield.report.run_history import Roster, standing
+from garfield.report.scores import Score, score_of
 
 RECENT = 20
 """Steps that "lately" means."""
@@ -32,10 +33,10 @@ class Status:
     roster: Roster
     total: int
     step: int = 0
-    accuracy: float | None = None
+    score: Score | None = None
     loss: float | None = None
     evaluated: int = -1
-    """The step whose accuracy and loss these are."""
+    """The step whose score and loss these are."""
     silent: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     _steps: deque[Event] = field(default_factory=lambda: deque(maxlen=RECENT + 1))
@@ -43,7 +44,7 @@ class Status:
     def take(self, event: Event) -> bool:
         """Note an event; whether it holds an evaluation."""
         if event["event"] in ("failed", "diverged", "no-velocity", "went-back", "unheard"):
-            self.warnings.append(str(event["error"]))
+            self.warnings.append(_warning(event))
         if event.get("node") not in self.roster.honest_servers or "step" not in event:
             return False
         if event["event"] == "step" and event["step"] > self.step:
@@ -52,15 +53,16 @@ class Status:
             workers = self.roster.workers
             silent = [name for name in workers if standing(event, name) == "silent"]
             self.silent = {name: event["silent"][name]["detail"] for name in silent}
-        if "accuracy" not in event or event["step"] <= self.evaluated:
+        score = score_of(event)
+        if score is None or event["step"] <= self.evaluated:
             return False  # or another server has evaluated this step already
         self.evaluated = event["step"]
-        self.accuracy, self.loss = event["accuracy"], event.get("loss")
+        self.score, self.loss = score, event.get("loss")
         return True
 
     @property
     def lags(self) -> bool:
-        """Whether accuracy and loss are those of an earlier step."""
+        """Whether score and loss are those of an earlier step."""
         return 0 <= self.evaluated < self.step
 
     @property
@@ -144,7 +146,8 @@ class TerminalDisplay:
         left = "" if status.eta_s is None else f"{clock_time(status.eta_s)} left"
         done = "starting" if not status.step else f"step {status.step}/{status.total}"
         head.add_row(Text(self.title, style="bold"), bar, done, elapsed, Text(left, style="dim"))
-        since = f" (accuracy and loss: step {status.evaluated})" if status.lags else ""
+        metric = "" if status.score is None else status.score.metric
+        since = f" ({metric} and loss: step {status.evaluated})" if status.lags else ""
         lines: list[RenderableType] = [head, Text("  " + numbers(status) + since)]
         if status.left_out:
             often = counted(status.left_out, status.recent)
@@ -191,6 +194,12 @@ def display_for(
     return LineDisplay(status, title, console)
 
 
+def _warning(event: Event) -> str:
+    """What went wrong, and at which node, unless the words say so."""
+    error, node = str(event["error"]), event.get("node")
+    return error if not node or node in error else f"{node}: {error}"
+
+
 def line(title: str, status: Status) -> str:
     """Put one evaluation in a line."""
     parts = [f"{title}: step {status.evaluated}/{status.total}", numbers(status)]
@@ -202,10 +211,10 @@ def line(title: str, status: Status) -> str:
 
 
 def numbers(status: Status) -> str:
-    """Show accuracy, loss and pace, as far as they are known."""
+    """Show score, loss and pace, as far as they are known."""
     parts = []
-    if status.accuracy is not None:
-        parts.append(f"accuracy {100 * status.accuracy:.1f} %")
+    if status.score is not None:
+        parts.append(f"{status.score.metric} {status.score.shown}")
     if status.loss is not None:
         parts.append(f"loss {status.loss:.3g}")
     if status.updates_per_s is not None:

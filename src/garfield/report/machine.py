@@ -69,17 +69,17 @@ class Speed:
 
 _WANTED = (
     # distributions, first installed counts; what it gives; command
-    (("numpy",), "the core: rules, pre-aggregations, attacks", "pip install garfield"),
-    (("torch",), "torch tensors, GPUs, `garfield train`", "pip install 'garfield[torch]'"),
+    (("numpy",), "the core: rules, pre-aggregations, attacks", "pip install garfield-ml"),
+    (("torch",), "torch tensors, GPUs, `garfield train`", "pip install 'garfield-ml[torch]'"),
     (
         ("tensorflow", "tensorflow-cpu", "tensorflow-macos"),
         "tensorflow tensors, Keras models, `garfield train --framework tensorflow`",
-        "pip install 'garfield[tensorflow]'",
+        "pip install 'garfield-ml[tensorflow]'",
     ),
     (
         ("matplotlib",),
         "pictures: `garfield train`, `garfield resilience --picture`",
-        "pip install 'garfield[plots]'",
+        "pip install 'garfield-ml[plots]'",
     ),
 )
 
@@ -100,13 +100,23 @@ def machine() -> Machine:
     )
 
 
+def processor() -> str:
+    """Its name: no figure is told without it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    told = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return told[0] if told else platform.processor() or platform.machine()
+
+
 def kernels() -> Kernels:
     """Load the kernels and say how that went."""
     try:
         found = import_module("garfield.kernels")
     except ImportError as problem:
         remedy = (
-            "Install it again with a C compiler at hand: pip install --force-reinstall garfield"
+            "Install it again with a C compiler at hand: pip install --force-reinstall garfield-ml"
         )
         return Kernels(False, f"{problem}. {remedy}")
     return Kernels(True, "", found.isa(), found.isas())

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from garfield.core.types import Matrix
-from garfield.report.drawing import matplotlib
+from garfield.report.drawing import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    VERMILION,
+    entitle,
+    matplotlib,
+    save_pictures,
+)
+from garfield.report.drawing import FAINT as FAINT  # for other pictures, too
+from garfield.report.drawing import INK as INK
 from garfield.report.run_history import Roster, RunHistory, standing
+from garfield.report.scores import ACCURACY, Score
 from garfield.report.summary import breakdown
 
-INK, FAINT = "#222222", "#8a8a8a"
-LINE = "#2563a8"
-PARTS = {"compute_s": "#2563a8", "communication_s": "#e0912f", "aggregation_s": "#2a9d63"}
+LINE = BLUE
+PARTS = {"compute_s": BLUE, "communication_s": ORANGE, "aggregation_s": GREEN}
 STANDINGS = {
-    "trusted": "#2a9d63",
-    "heard": "#9dbfe0",
-    "left out": "#f2b134",
+    "trusted": GREEN,
+    "heard": "#a9d3ee",
+    "left out": ORANGE,
     "silent": "#444444",
     "not needed": "#e4e4e4",
 }
@@ -33,26 +43,25 @@ _WORDS = {
 _MOST_COLUMNS = 240
 
 
-def draw_all(history: RunHistory, title: str, directory: Path) -> list[Path]:
-    """Whatever there is something to draw of."""
-    drawn: list[Path] = []
-    pictures: Mapping[str, Callable[[], Any] | None] = {
-        "accuracy.png": (lambda: accuracy(history, title)) if history.curve else None,
-        "breakdown.png": (lambda: latency(history, title)) if history.steps else None,
-        "trust.png": (lambda: trust(history, title)) if history.steps else None,
-    }
-    for name, draw in pictures.items():
-        if draw is not None:
-            draw().savefig(directory / name, dpi=130)
-            drawn.append(directory / name)
-    return drawn
+def draw_all(history: RunHistory, title: str, directory: Path, kind: str = "png") -> list[Path]:
+    """Whatever there is something to draw of, as png, svg or pdf; none: nothing."""
+    pictures: dict[str, Callable[[], Any]] = {}
+    if history.curve:
+        named = ACCURACY if metric_of(history) == ACCURACY else "score"
+        pictures[named] = lambda: accuracy(history, title)
+    if history.steps:
+        pictures["breakdown"] = lambda: latency(history, title)
+        pictures["trust"] = lambda: trust(history, title)
+    return save_pictures(pictures, directory, kind)
 
 
 def accuracy(history: RunHistory, title: str) -> Any:
-    """Draw accuracy over steps and over time, side by side."""
+    """Draw accuracy, or the run's own metric, over steps and over time, side by side."""
     figure = matplotlib().figure.Figure(figsize=(10, 4), layout="constrained")
     by_step, by_time = figure.subplots(1, 2, sharey=True)
-    heights = [100 * point.accuracy for point in history.curve]
+    metric = metric_of(history)
+    scale = 100 if metric == ACCURACY else 1
+    heights = [scale * point.score.value for point in history.curve]
     for axes, label, places in (
         (by_step, "steps", [point.step for point in history.curve]),
         (by_time, "seconds of training", [point.time_s for point in history.curve]),
@@ -64,11 +73,22 @@ def accuracy(history: RunHistory, title: str) -> Any:
         for part in history.parts[1:]:
             if axes is by_step:
                 axes.axvline(part.first_step, color=FAINT, linewidth=1, linestyle=":")
-    by_step.set_ylim(0, 100)
-    by_step.set_ylabel("right on the test set, %", color=INK)
-    _note_last(by_step, heights)
-    figure.suptitle(f"Accuracy · {title}", fontsize=12, fontweight="bold", color=INK)
+    last = history.curve[-1].score
+    if metric == ACCURACY:
+        by_step.set_ylim(0, 100)
+        by_step.set_ylabel("right on the test set, %", color=INK)
+    else:
+        better = "larger" if last.larger_is_better else "smaller"
+        by_step.set_ylabel(f"{metric} on the test set ({better} is better)", color=INK)
+    _note_last(by_step, last, top=not last.larger_is_better)
+    named = metric.capitalize() if metric == ACCURACY else metric
+    entitle(figure, f"{named} · {title}")
     return figure
+
+
+def metric_of(history: RunHistory) -> str:
+    """The name of what the run was judged by."""
+    return history.curve[-1].score.metric if history.curve else ACCURACY
 
 
 def latency(history: RunHistory, title: str) -> Any:
@@ -92,7 +112,7 @@ def latency(history: RunHistory, title: str) -> Any:
     axes.set_xlim(0, whole)
     axes.set_xlabel("milliseconds a step", color=INK)
     bare(axes, grid=False)
-    figure.suptitle(f"Where a step's time goes · {title}", fontsize=12, fontweight="bold")
+    entitle(figure, f"Where a step's time goes · {title}")
     return figure
 
 
@@ -113,7 +133,7 @@ def trust(history: RunHistory, title: str) -> Any:
     found = {standing(event, name) for event in history.steps for name in roster.workers}
     handles = [_patch(STANDINGS[kind], _WORDS[kind]) for kind in STANDINGS if kind in found]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
-    figure.suptitle(f"Who was trusted when · {title}", fontsize=12, fontweight="bold")
+    entitle(figure, f"Who was trusted when · {title}")
     return figure
 
 
@@ -150,13 +170,14 @@ def _name_workers(axes: Any, roster: Roster) -> None:
     axes.set_yticks(list(shown), names, fontsize=9)
     for label, i in zip(axes.get_yticklabels(), shown, strict=True):
         liar = roster.workers[i] in roster.liars
-        label.set_color("#c9302c" if liar else INK)
+        label.set_color(VERMILION if liar else INK)
         label.set_fontweight("bold" if liar else "normal")
 
 
-def _note_last(axes: Any, heights: Sequence[float]) -> None:
+def _note_last(axes: Any, last: Score, *, top: bool) -> None:
+    """Say the last value where the curve is not: above one that falls."""
     axes.text(
-        0.98, 0.04, f"{heights[-1]:.1f} % at the end", transform=axes.transAxes,
+        0.98, 0.9 if top else 0.04, f"{last.shown} at the end", transform=axes.transAxes,
         ha="right", color=LINE, fontweight="bold",
     )  # fmt: skip
 

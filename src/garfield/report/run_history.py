@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from garfield.core.events import Event
 from garfield.core.silence import Reason
+from garfield.report.scores import Score, score_of
 from garfield.report.sound_events import is_sound
 
 Standing: TypeAlias = Literal["trusted", "left out", "heard", "silent", "not needed"]
@@ -45,8 +46,13 @@ class Point:
 
     step: int
     time_s: float
-    accuracy: float
+    score: Score
     loss: float | None
+
+    @property
+    def accuracy(self) -> float:
+        """The value of the score, which is accuracy unless the run has another metric."""
+        return self.score.value
 
 
 @dataclass
@@ -93,9 +99,10 @@ class RunHistory:
                 if event.get("node") not in self.roster.honest_servers:
                     continue
                 time_s = max(time_s, event.get("time_s", 0.0))
-                if "accuracy" in event and event["step"] not in points:
+                score = score_of(event)
+                if score is not None and event["step"] not in points:
                     seen = (event["step"], before_s + event.get("time_s", time_s))
-                    points[event["step"]] = Point(*seen, event["accuracy"], event.get("loss"))
+                    points[event["step"]] = Point(*seen, score, event.get("loss"))
             before_s += time_s
         return [points[step] for step in sorted(points)]
 

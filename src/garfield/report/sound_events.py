@@ -72,6 +72,9 @@ _FIELDS: dict[str, Check] = {
     **dict.fromkeys(("step", "gradients", "computed", *_SUMS), _count),
     **dict.fromkeys(("time_s", "communication_s", "aggregation_s", "compute_s"), _number),
     "accuracy": _number,
+    "score": _optional(_real),
+    "metric": _text,
+    "larger_is_better": lambda value: isinstance(value, bool),
     **dict.fromkeys(("loss", "variance_ratio"), _optional(_real)),
     "variance_held": _optional(lambda value: isinstance(value, bool)),
     "trusted": _optional(_texts),
@@ -83,6 +86,7 @@ _FIELDS: dict[str, Check] = {
 }
 _BESIDE: dict[str, tuple[str, ...]] = {
     "accuracy": ("node", "step"),
+    "score": ("node", "step", "metric", "larger_is_better"),
     "bytes_sent": ("node", "bytes_received"),
     "compute_s": ("node", "computed"),
     "variance_ratio": ("variance_held",),

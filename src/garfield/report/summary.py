@@ -11,15 +11,17 @@ from __future__ import annotations
 import math
 import platform
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from garfield.core.events import Event
 from garfield.core.silence import Reason
+from garfield.core.version import VERSION
 from garfield.report.filtering import filtering
-from garfield.report.run_history import Part, RunHistory, standing
+from garfield.report.run_history import Part, Point, RunHistory, standing
+from garfield.report.scores import ACCURACY
 
 
 def summarise(history: RunHistory) -> dict[str, Any]:
@@ -29,9 +31,7 @@ def summarise(history: RunHistory) -> dict[str, Any]:
     gradients = sum(event.get("gradients", 0) for event in steps)
     blamed = misbehaviour(history)
     return {
-        "accuracy": curve[-1].accuracy if curve else None,
-        "loss": curve[-1].loss if curve else None,
-        "best_accuracy": max((point.accuracy for point in curve), default=None),
+        **scores(curve),
         "steps": max((event["step"] for event in steps), default=history.parts[-1].first_step),
         "time_s": time_s,
         "updates_per_s": _rate(len(steps), time_s),
@@ -47,6 +47,25 @@ def summarise(history: RunHistory) -> dict[str, Any]:
         "resumed_at": [part.first_step for part in history.parts[1:]],
         **variance(history),
         **filtering(history),
+    }
+
+
+def scores(curve: Sequence[Point]) -> dict[str, Any]:
+    """The last score and the best, by which metric, and the accuracy if that is it."""
+    last = curve[-1].score if curve else None
+    values = [point.score.value for point in curve if not math.isnan(point.score.value)]
+    best = None
+    if last is not None and values:
+        best = max(values) if last.larger_is_better else min(values)
+    right = last is not None and last.metric == ACCURACY
+    return {
+        "accuracy": last.value if last is not None and right else None,
+        "loss": curve[-1].loss if curve else None,
+        "best_accuracy": best if right else None,
+        "metric": None if last is None else last.metric,
+        "larger_is_better": None if last is None else last.larger_is_better,
+        "score": None if last is None else last.value,
+        "best_score": best,
     }
 
 
@@ -200,7 +219,7 @@ def versions(
     found = {"python": platform.python_version()}
     for package in packages:
         try:
-            found[package] = version(package)
+            found[package] = VERSION if package == "garfield" else version(package)
         except PackageNotFoundError:
             continue
     return found

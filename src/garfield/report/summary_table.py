@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from garfield.report.plain_tables import lines_table
+from garfield.report.scores import ACCURACY, shown
 from garfield.report.tables import duration
 
 
@@ -17,13 +18,9 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
 
 
 def _lines(summary: Mapping[str, Any]) -> dict[str, str]:
-    loss = summary["loss"]
-    accuracy = percent(summary["accuracy"])
-    if loss is not None and summary["accuracy"] is not None:
-        accuracy += f" (loss {loss:.3g})"
     sent = summary["bytes_sent"]
     return {
-        "accuracy": accuracy,
+        **_score(summary),
         "steps": f"{summary['steps']} of {summary['total_steps']}",
         "pace": _pace(summary),
         "a step": _step(summary["breakdown"]),
@@ -36,6 +33,18 @@ def _lines(summary: Mapping[str, Any]) -> dict[str, str]:
         "lied": _misbehaviour(summary["liars"]),
         "excluded": ", ".join(summary.get("excluded", ())),
     }
+
+
+def _score(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The last score, under the name of its metric, and which way is better if it is not plain."""
+    metric, loss = summary.get("metric") or ACCURACY, summary["loss"]
+    value = summary["accuracy"] if metric == ACCURACY else summary["score"]
+    told = shown(metric, value)
+    if loss is not None and value is not None:
+        told += f" (loss {loss:.3g})"
+    if metric != ACCURACY:
+        told += ", larger is better" if summary["larger_is_better"] else ", smaller is better"
+    return {metric: told}
 
 
 def percent(share: float | None) -> str:

@@ -27,7 +27,7 @@ try:
 except ImportError:
     raise MissingDependency(
         "Certificates are made and read with cryptography, which is not installed. "
-        "Install it with: pip install 'garfield[train]'"
+        "Install it with: pip install 'garfield-ml[train]'"
     ) from None
 
 _REMAKE = "Make certificates anew (garfield.transport.certs.make) and hand them out."

@@ -52,7 +52,7 @@ def check(backend: str, members: int) -> None:
         import torch.distributed as dist
     except ImportError:
         raise MissingDependency(
-            f"{backend} comes with torch. Install it with: pip install 'garfield[torch]'"
+            f"{backend} comes with torch. Install it with: pip install 'garfield-ml[torch]'"
         ) from None
     gpus = torch.cuda.device_count()
     if backend == "nccl" and (not dist.is_nccl_available() or gpus < members):

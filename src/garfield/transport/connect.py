@@ -78,7 +78,7 @@ def grpc_transport(
         from garfield.transport.grpc.transport import GrpcTransport
     except ImportError:
         raise MissingDependency(
-            "Nodes talk by gRPC. Install it with: pip install 'garfield[train]'"
+            "Nodes talk by gRPC. Install it with: pip install 'garfield-ml[train]'"
         ) from None
     carriers: list[Carrier] = []
     if links is not None:

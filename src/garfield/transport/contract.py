@@ -48,6 +48,9 @@ class VectorKind:
     """How many steps an outbox keeps: the present one, and what a slower peer may want."""
     lossy: bool = False
     """Whether parts of them may be lost on the way, where links are lossy."""
+    afterwards: str = ""
+    """The kind whose vector of the same step answers for one that is kept no longer, while it is
+    itself: who asked in time and was answered late goes on with that."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -79,9 +82,13 @@ def declare_kind(kind: Kind) -> Kind:
 
 MODEL = declare_kind(VectorKind("model", lossy=True))
 GRADIENT = declare_kind(VectorKind("gradient", lossy=True))
-PROPOSAL = declare_kind(VectorKind("proposal", kept_steps=1))
+PROPOSAL = declare_kind(VectorKind("proposal", kept_steps=1, afterwards="model"))
 """A server's own update, joined with the others'. Who sends a gradient of this step, or its
-model, has done with proposals before it."""
+model, has done with proposals before it.
+
+A server that is a step ahead answers by the model that it has joined, which lies between honest
+proposals. Otherwise two halves of the servers, a step apart, could wait for each other for ever:
+the one for proposals that are forgotten, the other for those that would follow them."""
 AGGREGATE = declare_kind(VectorKind("aggregate"))
 CODED = declare_kind(VectorKind("coded", dtype=np.dtype(np.float64)))
 """A row of DRACO's cyclic code, which float32 would spoil."""
@@ -128,6 +135,12 @@ class Key:
     def kept_steps(self) -> int:
         """How many steps an outbox keeps of its kind."""
         return kind_named(self.kind).kept_steps
+
+    @property
+    def afterwards(self) -> Key | None:
+        """What answers for it once it is kept no longer."""
+        kind = kind_named(self.kind).afterwards
+        return Key(kind, self.step) if kind else None
 
 
 # -- what is answered -------------------------------------------------------------------------

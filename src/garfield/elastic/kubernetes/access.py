@@ -95,7 +95,7 @@ def from_kubeconfig(path: Path) -> Access:
     except ImportError:
         raise MissingDependency(
             "A kubeconfig is read with PyYAML, which is not installed. Install it with: "
-            "pip install 'garfield[elastic-kubernetes]'"
+            "pip install 'garfield-ml[elastic-kubernetes]'"
         ) from None
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))

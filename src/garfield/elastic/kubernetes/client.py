@@ -25,7 +25,7 @@ try:
 except ImportError:
     raise MissingDependency(
         "Kubernetes is spoken to with httpx, which is not installed. Install it with: "
-        "pip install 'garfield[elastic-kubernetes]'"
+        "pip install 'garfield-ml[elastic-kubernetes]'"
     ) from None
 
 Object = dict[str, Any]

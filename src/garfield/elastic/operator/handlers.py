@@ -21,7 +21,7 @@ try:
 except ImportError:
     raise MissingDependency(
         "The operator needs kopf, which is not installed. Install it with: "
-        "pip install 'garfield[elastic-kubernetes]'"
+        "pip install 'garfield-ml[elastic-kubernetes]'"
     ) from None
 
 

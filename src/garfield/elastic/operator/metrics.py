@@ -14,7 +14,7 @@ try:
 except ImportError:
     raise MissingDependency(
         "Metrics need prometheus-client, which is not installed. Install it with: "
-        "pip install 'garfield[elastic-kubernetes]'"
+        "pip install 'garfield-ml[elastic-kubernetes]'"
     ) from None
 
 _PREFIX = "garfield_elastic"

@@ -20,7 +20,7 @@ try:
 except ImportError:
     raise MissingDependency(
         "Nodes on several processes speak gRPC, and grpcio is not installed. "
-        "Install it with: pip install 'garfield[train]'"
+        "Install it with: pip install 'garfield-ml[train]'"
     ) from None
 
 __all__ = [
