@@ -12,17 +12,19 @@ JOBS ?= 2
 # where this is set, each of the tests' many processes compiles our sources anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-split demo-elastic demo-fedgan kubernetes test test-quick test-heavy adversary fuzz soak check format bench mutants clean help
+.PHONY: demo demo-split demo-elastic demo-fedgan kubernetes test test-quick test-heavy adversary fuzz soak wheel site check format bench mutants clean help
 
 help:
 	@echo "make demo    three trainings on real data: honest, under attack, robust under attack"
 	@echo "make test    every kind of test, under ten minutes on two cores"
-	@echo "make check   lint, format, types, import layers"
+	@echo "make check   lint, format, types, import layers, the site"
 	@echo "make bench   the benchmarks (RUN=aggregation for one of them)"
 	@echo
 	@echo "make demo-split   fine-tuning next to an object store and the plain way, at a limited bandwidth"
 	@echo "make demo-fedgan  a GAN on divided images: sampling and weights on and off, with pictures"
 	@echo "make demo-elastic three real jobs on four slots: as they start, and scaled while they train"
+	@echo "make wheel        build the wheel for this machine, and try it in an environment of its own"
+	@echo "make site         the documentation as pages, into build/site"
 	@echo "make test-quick   unit tests, contracts and papers, under two minutes"
 	@echo "make test-heavy   what make test leaves out because it is long"
 	@echo "make kubernetes   build a control plane for tests, once, outside this directory"
@@ -34,6 +36,7 @@ help:
 $(READY): pyproject.toml setup.py constraints.txt $(filter-out %/sorters.h,$(wildcard src/garfield/kernels/native/*))
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
+	$(BIN)/python -m pip uninstall --quiet --yes garfield # the name of garfield-ml, before
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
@@ -90,10 +93,19 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# to be read at build/site/index.html
+site: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# what [tool.cibuildwheel] does for other machines
+wheel: $(READY)
+	$(BIN)/python -m tools.build_wheel dist
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(RUN)
@@ -103,5 +115,5 @@ mutants: $(READY)
 	$(BIN)/python -m tools.mutants $(IN) --sample $(SAMPLE) --seed $(SEED) --jobs $(JOBS)
 
 clean:
-	rm -rf .venv .venv-byzfl build results .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants
+	rm -rf .venv .venv-byzfl .venv-flower build results .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants
 	find src -name '*.so' -delete

@@ -8,18 +8,19 @@ import pkgutil
 import platform
 import sys
 import time
-from importlib import import_module, metadata
+from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import benchmarks
-from benchmarks.timing import processor
 from garfield import kernels
 from garfield.core.errors import GarfieldError
 from garfield.core.files import write_json
 from garfield.report.console import console as console_of
+from garfield.report.machine import processor
+from garfield.report.summary import versions
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -94,7 +95,6 @@ def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
 
 
 def _machine() -> dict[str, Any]:
-    packages = ("garfield", "numpy", "torch")
     return {
         "when": time.strftime("%Y-%m-%d %H:%M:%S%z"),
         "cores": len(os.sched_getaffinity(0)),
@@ -102,7 +102,7 @@ def _machine() -> dict[str, Any]:
         "isa": kernels.isa(),
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
-        "versions": {name: metadata.version(name) for name in packages},
+        "versions": versions(("garfield", "numpy", "torch")),
     }
 
 

@@ -53,7 +53,13 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         cells.append(cell)
     if targets := targets_table(cells):
         console.print(targets)
-    return {"seed": SEED, "cells": [asdict(cell) for cell in cells]}
+    times = [
+        {"n": cell.n, "f": cell.f, "d": cell.d, "rule": line.rule, "ms": line.ms,
+         "ratio": line.ratio}
+        for cell in cells
+        for line in cell.lines
+    ]  # fmt: skip
+    return {"seed": SEED, "cells": [asdict(cell) for cell in cells], "times": times}
 
 
 def _cells(options: argparse.Namespace, console: Console) -> Iterator[Cell]:

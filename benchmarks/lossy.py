@@ -67,9 +67,16 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     lines = [_line(loss, options, real=why is None) for loss in LOSSES]
     console.print(_table(lines, options))
     console.print(f"AggregaThor's claim: {CLAIMS['udp']}.")
-    results: dict[str, Any] = {"links": "real" if why is None else "injected", "rounds": lines}
+    results: dict[str, Any] = {
+        "links": "real" if why is None else "injected", "rounds": lines, "rates": _rates(lines),
+    }  # fmt: skip
     if options.overhead:
-        results["overhead"] = _overhead(options, console)
+        found = _overhead(options, console)
+        results["overhead"] = found
+        results["rules"] = [
+            {"rule": name, "overhead_percent": 100 * _added(line, found), **line}
+            for name, line in found.items()
+        ]
     return results
 
 
@@ -103,6 +110,16 @@ def _line(loss: float, options: argparse.Namespace, *, real: bool) -> dict[str, 
         "loss": loss, "per_s": rates, "median_s": middle, "came": found["came"],
         "rounds": len(found["took"]["udp"]), "ratio": rates["udp"] / rates["grpc"],
     }  # fmt: skip
+
+
+def _rates(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rounds a second, an entry for each loss and kind of link."""
+    names = {"grpc": "gRPC", "udp": "UDP"}
+    return [
+        {"lost_percent": 100 * line["loss"], "link": names[kind], "rounds_per_s": rate}
+        for line in lines
+        for kind, rate in line["per_s"].items()
+    ]
 
 
 def _table(lines: list[dict[str, Any]], options: argparse.Namespace) -> Table:
@@ -148,6 +165,12 @@ def _overhead(options: argparse.Namespace, console: Console) -> dict[str, dict[s
     return found
 
 
+def _added(line: dict[str, float], found: dict[str, dict[str, float]]) -> float:
+    """What a rule adds to a step: to the same step with plain averaging in its place."""
+    plain = line["time_s"] - line["aggregation_s"] + found["average"]["aggregation_s"]
+    return line["time_s"] / plain - 1
+
+
 def _middle(sums: list[float]) -> float:
     """The median of what each step added."""
     return median(after - before for before, after in pairwise(sums))
@@ -160,11 +183,9 @@ def _overhead_table(found: dict[str, dict[str, float]]) -> Table:
     )  # fmt: skip
     for heading in ("rule", "step, ms", "aggregation, ms", "overhead", "AggregaThor's claim"):
         table.add_column(heading, justify="right" if "ms" in heading else "left")
-    plain = found["average"]["aggregation_s"]
     for name, line in found.items():
-        without = line["time_s"] - line["aggregation_s"] + plain
         table.add_row(
             name, f"{1000 * line['time_s']:.0f}", f"{1000 * line['aggregation_s']:.1f}",
-            f"{line['time_s'] / without - 1:.1%}", CLAIMS.get(name, ""),
+            f"{_added(line, found):.1%}", CLAIMS.get(name, ""),
         )  # fmt: skip
     return table

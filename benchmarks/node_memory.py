@@ -126,11 +126,11 @@ def _train(settings: Settings, pipe: Connection) -> None:
     import torch
     from torch.nn.functional import cross_entropy
 
-    from garfield.launch.assemble import dataset
+    from garfield.data import load
     from garfield.models import build
 
     torch.set_num_threads(1)
-    data = dataset(settings.samples.data, settings.samples.data_dir)
+    data = load(settings.samples.data, settings.samples.data_dir)
     assert data.pixels("test").any()  # as who evaluates must have them at hand
     module = build(settings.learning.model, classes=len(data.classes), seed=settings.seed)
     sgd = torch.optim.SGD(module.parameters(), lr=settings.learning.learning_rate, momentum=0.9)

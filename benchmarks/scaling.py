@@ -58,13 +58,15 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--scaling-models", nargs="+", choices=list(DATA), help="(both)")
     group.add_argument("--scaling-data-dir", help="where cifar10 lies, as for garfield train")
     group.add_argument("--scaling-rounds", type=int, default=2, help="(2)")
+    group.add_argument("--scaling-figures", nargs="+", choices=list(_AXES), help="(all)")
     group.add_argument("--n-w", type=int, nargs="+", help=f"({' '.join(map(str, N_W))})")
 
 
 def run(options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
     """A table and a picture per figure; all numbers are returned."""
     models = options.scaling_models or (["mnist_cnn"] if options.quick else list(DATA))
-    points = list(_points(options, models))
+    wanted = options.scaling_figures or list(_AXES)
+    points = [p for p in _points(options, models) if p.figure.partition(" ")[0] in wanted]
     contenders = {s: Contender(s.app, "memory", s) for p in points for s in (p.settings, p.vanilla)}
     _take_turns(contenders, 1 if options.quick else options.scaling_rounds, console)
     for figure in dict.fromkeys(point.figure for point in points):

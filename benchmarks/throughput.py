@@ -109,7 +109,7 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--apps", nargs="+", default=["vanilla", *THESIS])
 
 
-def run(options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
+def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     steps, rounds = (8, 1) if options.quick else (options.steps, options.rounds)
     warm_up = max(2, steps // 10)
     contenders = [
@@ -137,16 +137,31 @@ def run(options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
     idle = (_idle_s() - busy) / (time.perf_counter() - began)
     console.print(_table(contenders, fastest, options))
     console.print(f"[dim]cores were idle for {idle:.0%} of the time, starting nodes included[/]")
-    return [
+    applications = [
         {
+            "model": options.model,
             "app": each.app, "link": each.by, "workers": len(each.settings.worker_names),
             "servers": len(each.settings.server_names), "step_s": each.step_s,
             "ddp_step_s": fastest[len(each.settings.worker_names)],
             "slowdown": each.step_s / fastest[len(each.settings.worker_names)],
             "breakdown": each.breakdown, "settings": each.settings.values(),
+            **{f"{part}_share": share for part, share in _shares(each).items()},
         }
         for each in contenders
     ]  # fmt: skip
+    parts = [
+        {"model": options.model, "app": each.app, "link": each.by, "part": name.removesuffix("_s"),
+         "ms": 1e3 * took}
+        for each in contenders
+        for name, took in each.breakdown.items()
+    ]  # fmt: skip
+    return {"applications": applications, "parts": parts}
+
+
+def _shares(each: Contender) -> dict[str, float]:
+    """Of a step, in percent: what it computes, communicates, aggregates."""
+    whole = sum(each.breakdown.values())
+    return {name.removesuffix("_s"): 100 * s / whole for name, s in each.breakdown.items()}
 
 
 def _settings(options: argparse.Namespace, app: str, steps: int) -> Settings:

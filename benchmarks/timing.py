@@ -10,12 +10,10 @@ a tenth, ratios say little, as calls that wait for all threads suffer the most.
 from __future__ import annotations
 
 import os
-import platform
 import random
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, TypeVar
 
 Call = Callable[[], object]
@@ -24,14 +22,6 @@ Name = TypeVar("Name", bound=Hashable)
 _QUICK_S = 0.2
 _FASTER = 0.95
 _PATIENCE = 3.0
-
-
-def processor() -> str:
-    """Its name: no figure is told without it."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def seconds(call: Call) -> float:

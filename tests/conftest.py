@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 
 # one thread a process: two test processes that each use all cores wait for each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -24,3 +25,17 @@ hypothesis.settings.load_profile("garfield")
 def _a_wide_terminal(monkeypatch):
     """Tables fold as the terminal narrows; tests read them unfolded."""
     monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of two megabytes."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as problem:
+        pytest.skip(f"a file system cannot be mounted here: {problem}")
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)

@@ -139,7 +139,11 @@ def test_interrupted_and_resumed_it_ends_at_the_same_model(tmp_path, code):
         ({"code": "huffman"}, ConfigError, "huffman is not a code"),
         ({"servers": 2}, ConfigError, "draco has one server, got 2"),
         ({"gar": "median"}, ConfigError, r"draco joins gradients by repetition code \(r=3\)"),
-        ({"loss": 0.1}, ConfigError, "draco does not use loss. It knows: code, redundancy"),
+        (
+            {"packet_loss": 0.1},
+            ConfigError,
+            "draco does not use packet_loss. It knows: code, redundancy",
+        ),
     ],
 )
 def test_what_cannot_be_decoded_is_refused_before_anything_starts(changes, error, text):

@@ -192,7 +192,7 @@ def test_listing_the_models_does_not_import_torch():
 @pytest.mark.parametrize("make", [lambda: build("cifarnet"), lambda: MODELS["cifarnet"].build()])
 def test_without_torch_the_command_that_installs_it_is_told(monkeypatch, make):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'garfield\[torch\]'"):
+    with pytest.raises(MissingDependency, match=r"pip install 'garfield-ml\[torch\]'"):
         make()
 
 

@@ -157,15 +157,17 @@ def test_bulyan_works_over_any_selecting_rule():
 
 def test_the_public_names_are_these():
     assert sorted(garfield.__all__) == [
-        "ATTACKS", "AccessDenied", "Aggregator", "Attack", "BoundError", "BudgetSpent",
+        "ATTACKS", "AccessDenied", "Aggregator", "AnswerNotFinite", "Attack", "BoundError",
+        "BudgetSpent",
         "ByzantineServer", "ByzantineWorker", "ClusterError", "ClusterUnreachable", "ConfigError",
         "CoordinationUnreachable", "Deadlock", "DecodingError", "DivergedError", "Explained",
         "GARS", "GARs", "GarfieldError", "InputError", "LeaseLost", "MissingDependency",
         "NodeFailed", "ObjectAbsent", "ObjectDamaged", "ObjectMissing", "Peer", "Plan",
         "QuorumError", "RequestRefused", "Rule", "RunError", "STAGES", "Server", "SplitError",
-        "Stage", "StateUnreachable", "StoreUnreachable", "UnknownName", "View", "Worker",
-        "WriteConflict", "attack", "chain", "connect", "contract", "gar", "init", "run_as_peers",
-        "run_locally", "set_threads", "stage", "variance_condition", "worst_kappa",
+        "Stage", "StateUnreachable", "StoreUnreachable", "TrainingRun", "UnknownName", "View",
+        "Worker", "WriteConflict", "attack", "chain", "connect", "contract", "gar", "init",
+        "run_as_peers", "run_locally", "set_threads", "stage", "sweep", "train",
+        "variance_condition", "worst_kappa",
     ]  # fmt: skip
     for name in garfield.__all__:
         assert getattr(garfield, name) is not None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from garfield.core.errors import ConfigError, InputError, UnknownName
 from garfield.data import PARTITIONS, Batches, Dataset, digits, partition
-from garfield.data.partitions import dirichlet, iid, one_class, parse
+from garfield.data.partitions import dirichlet, iid, one_class, parse, similarity
 
 every_partition = pytest.mark.parametrize("name", PARTITIONS)
 
@@ -264,5 +264,23 @@ def test_steps_count_from_zero():
 
 def test_as_many_labels_as_images_are_needed():
     images, labels = numbered()
-    with pytest.raises(InputError, match="50 images but 49 labels"):
+    with pytest.raises(InputError, match="50 inputs but 49 targets"):
         Batches(images, labels[1:], range(10), 4, 0)
+
+
+@pytest.mark.parametrize(("gamma", "fewest", "most"), [(0.0, 1, 2), (0.5, 10, 10), (1.0, 10, 10)])
+def test_similarity_deals_a_share_alike_and_the_rest_by_class(gamma, fewest, most):
+    labels = np.arange(2000) % 10
+    parts = similarity.bind(gamma=gamma)(labels, workers=12, rng=np.random.default_rng(0))
+    seen = [len(np.unique(labels[part])) for part in parts]
+    assert fewest <= min(seen)
+    assert max(seen) <= most
+    if gamma == 0.5:
+        largest = [np.bincount(labels[part]).max() / len(part) for part in parts]
+        assert min(largest) > 0.3
+
+
+@pytest.mark.parametrize("gamma", [-0.1, 1.1, "a", True])
+def test_a_similarity_that_is_no_share_is_refused(gamma):
+    with pytest.raises(ConfigError, match=r"similarity\.gamma must be"):
+        similarity.bind(gamma=gamma)(np.arange(9), workers=3, rng=np.random.default_rng(0))

@@ -4,10 +4,13 @@ import pytest
 
 from garfield.report.comparison import Entry, draw, sentences, table
 from garfield.report.run_history import Point
+from garfield.report.scores import ACCURACY, Score
 
 
 def entry(label, rule, accuracy, liars=2, diverged=None, steps=10):
-    curve = [Point(step, step / 10, accuracy, None) for step in range(2, steps + 1, 2)]
+    curve = [
+        Point(step, step / 10, Score(ACCURACY, accuracy), None) for step in range(2, steps + 1, 2)
+    ]
     summary = {
         "accuracy": accuracy, "updates_per_s": 4.0, "total_steps": 10, "diverged": diverged,
     }  # fmt: skip

@@ -52,7 +52,7 @@ def test_training_with_torch_does_not_import_it_where_it_is(tmp_path):
 def test_asking_for_it_gives_the_command_that_installs_it(tmp_path, framework):
     done = run(tmp_path, TRAIN, "--framework", framework)
     assert done.returncode != 0
-    assert "pip install 'garfield[tensorflow]'" in done.stderr
+    assert "pip install 'garfield-ml[tensorflow]'" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "x").exists()
 
