@@ -55,7 +55,7 @@ def until(condition, what="it"):
 
 
 def serve(channel, where, run, record, lease_s, rounds, fault):
-    """Lead when it can, and commit round after round until there are enough of them.
+    """Lead when it can, and commit round after round: `rounds` of them, or until told to end.
 
     `fault` is a signal to itself in some round: before its commit, or in the middle of it.
     """
@@ -65,7 +65,11 @@ def serve(channel, where, run, record, lease_s, rounds, fault):
     if fault and fault["place"] == "in commit":
         _strike_in_commit(fault, told)
     done = 0
-    while done < rounds:
+
+    def goes_on():
+        return done < rounds if rounds is not None else not told_to_end(record).exists()
+
+    while goes_on():
         with wait_to_lead(database, channel.name, lease_s=lease_s) as primary:
             token = primary.token.number
             try:
@@ -74,7 +78,7 @@ def serve(channel, where, run, record, lease_s, rounds, fault):
                     primary.commit(state(0, size=50_000))
                     latest = primary.latest()
                 done = latest.round
-                while done < rounds:
+                while goes_on():
                     attempt = primary.begin(done + 1)
                     if fault and fault["place"] == "before commit" and fault["round"] == done + 1:
                         _strike(fault, told)
@@ -84,6 +88,11 @@ def serve(channel, where, run, record, lease_s, rounds, fault):
                     told.write(round=done, token=token, attempt=attempt)
             except LeaseLost as lost:
                 told.write(lost=token, why=str(lost))
+
+
+def told_to_end(record):
+    """The file whose existence ends servers that were given no number of rounds."""
+    return record.with_suffix(".end")
 
 
 class _Record:
