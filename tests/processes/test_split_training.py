@@ -24,7 +24,7 @@ from garfield.split.client.loader import SplitLoader
 from garfield.split.client.planning import situation
 from garfield.split.limited_link import LimitedLink
 from garfield.split.models import load
-from garfield.split.planner import choose
+from garfield.split.planner import PLANNERS, choose
 from garfield.split.settings import FineTuning, Loading
 from garfield.split.stores import StoreSettings
 from garfield.split.stores.files import write_tokens
@@ -508,6 +508,17 @@ def test_features_of_streamed_images_are_kept_as_well(url, server, tmp_path):
     for (ours_, labels), (theirs, right) in zip(seen[1], expected[1], strict=True):
         torch.testing.assert_close(ours_, theirs, rtol=1e-3, atol=1e-3)
         assert labels.tolist() == right.tolist()
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("named", sorted(PLANNERS))
+def test_what_is_kept_is_the_smallest_whoever_plans(url, server, tmp_path, named):
+    with talking(server) as servers:
+        loading = Loading(planner=named, transforms=SMALL, cache=str(tmp_path))
+        model = load("resnet18", classes=10, seed=1)
+        loader = SplitLoader(data_of(url), model, servers, batch=10, loading=loading)
+        next(iter(loader))
+    assert loader.split == loader.freeze + 1
 
 
 class Withdrawn:

@@ -120,7 +120,9 @@ def test_ctrl_c_ends_all_nodes_and_keeps_what_was_learnt(garfield, tmp_path):
     assert again["resumed_at"][0] >= summary["steps"] - 1
     told = (tmp_path / "x/metrics.jsonl").read_text()
     assert "no-velocity" not in told  # every worker went on with its momentum
-    saved = sorted(path.name for path in (tmp_path / "x/checkpoints").glob("*-velocity-*.npz"))
+    saved = sorted(
+        path.name for path in (tmp_path / "x/checkpoints").glob("*-velocity-*.safetensors")
+    )
     assert len({name.partition("-velocity")[0] for name in saved}) == 3
 
 

@@ -1,12 +1,15 @@
 """Checkpoints that are empty, cut, garbage or another's: told in a line, and gone back from."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file
 
 from garfield.core.errors import ConfigError
 from garfield.launch.node_checkpoints import NodeCheckpoints
+from garfield.models import build
 from garfield.runs.checkpoints import Checkpoint, Checkpoints, read_checkpoint
 from tests.command import invoke
 from tests.marks import heavy_but
@@ -48,7 +51,7 @@ HARMS = {
 
 
 HARMED = [
-    (harm, ending) for harm in HARMS for ending in ("npz", "pt")
+    (harm, ending) for harm in HARMS for ending in ("safetensors", "pt")
     if (harm, ending) != ("of another step", "pt")  # plain SGD's state is always the same
 ]  # fmt: skip
 
@@ -62,7 +65,7 @@ def test_a_broken_checkpoint_is_named_and_the_one_before_is_taken(a_run, tmp_pat
     done = invoke(["train", "--resume", run, "--steps", 5])
     assert done.exit_code == 0, done.stderr
     assert '"resumed", "step": 2' in (run / "metrics.jsonl").read_text()
-    if (harm, ending) != ("not there", "npz"):
+    if (harm, ending) != ("not there", "safetensors"):
         [told] = [line for line in done.stderr.splitlines() if str(path) in line]
         assert told.startswith(f"{path} cannot be read: ")
         assert told.endswith("The run goes on from step 2.")
@@ -76,44 +79,62 @@ def test_a_broken_checkpoint_is_named_and_the_one_before_is_taken(a_run, tmp_pat
 def test_where_none_is_whole_one_line_says_so(a_run, tmp_path, harm):
     run = shutil.copytree(a_run, tmp_path / "x")
     for step in (2, 4):
-        HARMS[harm](run / f"checkpoints/server-0-0000000{step}.npz")
+        HARMS[harm](run / f"checkpoints/server-0-0000000{step}.safetensors")
     refused = invoke(["train", "--resume", run, "--steps", 5])
     assert refused.exit_code == 2
     [line] = refused.stderr.strip().splitlines()
     assert line.startswith("Error: No checkpoint is left to resume from. ")
-    assert "server-0-00000002.npz cannot be read" in line
+    assert "server-0-00000002.safetensors cannot be read" in line
 
 
-def test_one_without_a_digest_is_read_as_before_and_a_foreign_state_is_refused(a_run, tmp_path):
-    """As an earlier version wrote them."""
+def test_a_foreign_state_is_refused(a_run, tmp_path):
     run = shutil.copytree(a_run, tmp_path / "x")
-    path = run / "checkpoints/server-0-00000004.npz"
-    with np.load(path) as found:
-        arrays = {name: found[name] for name in found.files if name != "digest"}
-    np.savez(path, **arrays)
-    assert set(read_checkpoint(path).state) == {"optimizer"}
-    torch.save({"weights": torch.ones(3)}, path.with_suffix(".pt"))
+    saved = read_checkpoint(run / "checkpoints/server-0-00000004.safetensors")
+    assert set(saved.state) == {"optimizer"}
+    foreign = replace(saved, state={"weights": torch.ones(3)})
+    Checkpoints(run / "checkpoints").save("server-0", foreign)
     refused = invoke(["train", "--resume", run, "--steps", 5])
     assert (refused.exit_code, len(refused.stderr.strip().splitlines())) != (0, 0)
     assert "There is no weights in the state" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
+def test_any_reader_of_safetensors_finds_the_model_by_its_names(a_run):
+    """Its state dict: no buffers that count are in this model."""
+    tensors = load_file(a_run / "checkpoints/server-0-00000004.safetensors")
+    model = build("digits_mlp")
+    model.load_state_dict(tensors)
+    vector = read_checkpoint(a_run / "checkpoints/server-0-00000004.safetensors").vector
+    in_order = [each.reshape(-1) for each in model.state_dict().values()]
+    assert torch.equal(torch.cat(in_order), torch.from_numpy(vector))
+    velocity = load_file(a_run / "checkpoints/worker-1-velocity-00000004.safetensors")
+    assert set(velocity) - set(tensors) == {"garfield.state.momentum"}
+
+
+def test_parts_keep_their_names_and_shapes_unless_two_share_a_name(tmp_path):
+    three, path = np.ones(3, np.float32), tmp_path / "server-0-00000001.safetensors"
+    named = (("a", ()), ("b", (2, 1)))
+    for layout, told in ((named, named), ([("a", (1,)), ("a", (2,))], ()), ((), ())):
+        Checkpoints(tmp_path).save("server-0", Checkpoint(1, three, {}, layout))
+        found = read_checkpoint(path)
+        assert (found.layout, found.state, found.vector.tolist()) == (told, {}, [1, 1, 1])
+
+
 def test_steps_of_a_past_that_was_given_up_do_not_push_out_new_ones(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     for step in (40, 60):
         checkpoints.save("server-0", Checkpoint(step, np.ones(3, np.float32), {"a": np.ones(1)}))
-    (tmp_path / ".server-0-00000070.npz.4711.part").write_bytes(b"PK half")
-    (tmp_path / ".server-0-velocity-00000070.npz.4711.part").write_bytes(b"PK half")
+    (tmp_path / ".server-0-00000070.safetensors.4711.part").write_bytes(b"PK half")
+    (tmp_path / ".server-0-velocity-00000070.safetensors.4711.part").write_bytes(b"PK half")
     checkpoints.save("server-0", Checkpoint(10, np.ones(3, np.float32), {"a": np.ones(1)}))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        ".server-0-velocity-00000070.npz.4711.part", "server-0-00000010.npz",
+        ".server-0-velocity-00000070.safetensors.4711.part", "server-0-00000010.safetensors",
     ]  # fmt: skip
 
 
 def test_an_unreadable_file_is_a_config_error(tmp_path):
     with pytest.raises(ConfigError, match="No such file or directory"):
-        read_checkpoint(tmp_path / "server-0-00000004.npz")
+        read_checkpoint(tmp_path / "server-0-00000004.safetensors")
 
 
 def test_a_server_that_is_started_again_within_a_run_passes_over_a_broken_one(tmp_path):
@@ -122,7 +143,7 @@ def test_a_server_that_is_started_again_within_a_run_passes_over_a_broken_one(tm
         Checkpoints(tmp_path).save("server-0", saved)
     again = NodeCheckpoints(tmp_path).again("server-0")
     assert again.start.step == 6
-    HARMS["empty"](tmp_path / "server-0-00000006.npz")
+    HARMS["empty"](tmp_path / "server-0-00000006.safetensors")
     assert NodeCheckpoints(tmp_path).again("server-0").start.step == 4
-    HARMS["empty"](tmp_path / "server-0-00000004.npz")
+    HARMS["empty"](tmp_path / "server-0-00000004.safetensors")
     assert NodeCheckpoints(tmp_path).again("server-0").start.step == 0

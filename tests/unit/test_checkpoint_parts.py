@@ -12,12 +12,12 @@ def saved(step):
 def test_the_next_save_removes_what_a_killed_node_left_half_written(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     mine = [
-        tmp_path / ".worker-1-velocity-00000115.npz.26788.part",
+        tmp_path / ".worker-1-velocity-00000115.safetensors.26788.part",
         tmp_path / ".worker-1-velocity-00000115.pt.26788.part",
     ]
     others = [
-        tmp_path / ".worker-1-00000115.npz.26788.part",
-        tmp_path / ".worker-11-velocity-00000115.npz.26788.part",
+        tmp_path / ".worker-1-00000115.safetensors.26788.part",
+        tmp_path / ".worker-11-velocity-00000115.safetensors.26788.part",
         tmp_path / "notes.part",
     ]
     for path in (*mine, *others):

@@ -114,7 +114,7 @@ def test_who_is_told_to_leave_goes_on_from_there_when_started_again(tmp_path):
     assert sorted(sum((first + second)[:4], ())) == list(range(20))
     # one step more than told: what happens after it had been agreed on already
     assert (len(first), len(second), job.generation) == (4, 4, 2)
-    assert len(list(tmp_path.glob("*.npz"))) == 1
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1
 
 
 def test_a_training_that_has_ended_goes_on_if_more_epochs_are_asked_for(tmp_path):

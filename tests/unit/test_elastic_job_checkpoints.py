@@ -52,7 +52,10 @@ def test_files_of_older_generations_go_once_a_later_one_counts(tmp_path, agreed)
     writer = CheckpointWriter(tmp_path / "saved", agreed)
     writer.save(state_at(7), generation=2)
     writer.save(state_at(9), generation=11)
-    assert names(tmp_path / "saved") == ["generation-11-00000009.npz", "generation-11-00000009.pt"]
+    assert names(tmp_path / "saved") == [
+        "generation-11-00000009.pt",
+        "generation-11-00000009.safetensors",
+    ]
 
 
 def test_a_half_that_was_overtaken_changes_nothing(tmp_path, agreed, caplog):
@@ -77,4 +80,4 @@ def test_a_disk_that_takes_nothing_ends_no_training(tmp_path, agreed, caplog):
 def test_a_file_of_something_else_is_refused(tmp_path, agreed):
     writer = CheckpointWriter(tmp_path, agreed)
     with pytest.raises(ConfigError, match="cannot be read"):
-        writer.load(state_at(0), CheckpointPointer(1, 5, "missing.npz"))
+        writer.load(state_at(0), CheckpointPointer(1, 5, "missing.safetensors"))

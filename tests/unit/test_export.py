@@ -30,7 +30,7 @@ def test_the_model_loads_into_a_module_of_the_same_names(trained, tmp_path, caps
     module = build("digits_mlp", seed=7)
     module.load_state_dict(safetensors.torch.load_file(path))  # strict: all names, and no other
     vector = np.concatenate([p.detach().numpy().ravel() for p in module.parameters()])
-    saved = read_checkpoint(trained / "checkpoints" / "server-0-00000004.npz")
+    saved = read_checkpoint(trained / "checkpoints" / "server-0-00000004.safetensors")
     np.testing.assert_array_equal(vector, saved.vector)
     with safe_open(path, "np") as file:
         assert (file.metadata()["model"], file.metadata()["step"]) == ("digits_mlp", "4")
@@ -41,7 +41,7 @@ def test_any_server_may_be_named(trained, tmp_path, capsys):
     assert run(["export", str(trained), str(path), "--server", "server-2", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["server"], told["step"], told["numbers"]) == ("server-2", 4, 4810)
-    saved = read_checkpoint(trained / "checkpoints" / "server-2-00000004.npz")
+    saved = read_checkpoint(trained / "checkpoints" / "server-2-00000004.safetensors")
     tensors = safetensors.numpy.load_file(path)
     assert sum(float(tensor.sum(dtype=float)) for tensor in tensors.values()) == pytest.approx(
         float(saved.vector.sum(dtype=float))

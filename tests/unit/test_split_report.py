@@ -153,7 +153,7 @@ def test_every_command_has_help(name, capsys):
         (["train", "--data", "file:///nowhere", "--batch", "0"], "batch must be at least 1"),
         (["train", "--data", "ftp://x"], "not a kind of store"),
         (["train", "--optimizer", "lion"], "sgd or adam"),
-        (["train", "--resume", "/nowhere"], "holds no run to resume"),
+        (["train", "--resume", "/nowhere"], "holds no run: it has no config.toml"),
         (["train", "--dta", "x"], "--dta"),
         (["put", "/nowhere"], "--to"),
         (["serve", "--store", "ftp://x"], "swift://, s3:// or file://"),

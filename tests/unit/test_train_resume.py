@@ -77,10 +77,10 @@ def test_every_application_ends_at_the_same_model(tmp_path, app_name, every):
 def test_only_the_last_two_of_every_node_are_kept(tmp_path):
     simulate(TINY.updated(checkpoint_every=2), ignore, checkpoints=NodeCheckpoints(tmp_path))
     names = sorted(path.name for path in tmp_path.iterdir())
-    of_workers = [f"worker-{i}-velocity-0000000{t}.npz" for i in range(5) for t in (6, 8)]
+    of_workers = [f"worker-{i}-velocity-0000000{t}.safetensors" for i in range(5) for t in (6, 8)]
     assert names == [
-        "server-0-00000006.npz", "server-0-00000006.pt",
-        "server-0-00000008.npz", "server-0-00000008.pt", *of_workers,
+        "server-0-00000006.pt", "server-0-00000006.safetensors",
+        "server-0-00000008.pt", "server-0-00000008.safetensors", *of_workers,
     ]  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def a_checkpoint(step):
     return Checkpoint(step, np.full(3, step, np.float32), {"rate": torch.ones(1)})
 
 
-@pytest.mark.parametrize("broken", ["numpy.savez", "torch.save"])
+@pytest.mark.parametrize("broken", ["safetensors.numpy.save_file", "torch.save"])
 @pytest.mark.parametrize("failure", [OSError("No space left on device"), KeyboardInterrupt()])
 def test_one_whose_writing_breaks_off_takes_nothing_from_those_before(
     tmp_path, monkeypatch, broken, failure
@@ -113,21 +113,39 @@ def test_one_whose_writing_breaks_off_takes_nothing_from_those_before(
             checkpoints.save("server-0", a_checkpoint(6))
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert {name: after[name] for name in before} == before
-    assert set(after) - set(before) <= {"server-0-00000006.pt"}  # whole, and told by no .npz
+    assert set(after) - set(before) <= {"server-0-00000006.pt"}  # no .safetensors tells of it
     resumed = NodeCheckpoints(tmp_path).resumed(["server-0"], ["server-0"])
     assert resumed.start.step == 4
     assert read_checkpoint(resumed.start.files["server-0"]).vector.tolist() == [4, 4, 4]
     for step in (8, 10):
         checkpoints.save("server-0", a_checkpoint(step))
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [f"server-0-{step:08}.{kind}" for step in (8, 10) for kind in ("npz", "pt")]
+    assert names == [
+        f"server-0-{step:08}.{kind}" for step in (8, 10) for kind in ("pt", "safetensors")
+    ]
+
+
+def test_arrays_come_back_in_their_shapes_a_single_number_too(tmp_path):
+    state = {
+        "steps": np.int64(7), "rate": np.array(0.5), "none": np.empty((0, 3), np.float32),
+        "turned": np.arange(6).reshape(2, 3).T,
+    }  # fmt: skip
+    layout = [("scale", ()), ("weight", (2, 3))]
+    Checkpoints(tmp_path).save("server-0", Checkpoint(2, np.ones(7, np.float32), state, layout))
+    found = read_checkpoint(tmp_path / "server-0-00000002.safetensors")
+    assert not (tmp_path / "server-0-00000002.pt").exists()
+    assert {name: (part.shape, part.dtype) for name, part in found.state.items()} == {
+        name: (np.shape(part), part.dtype) for name, part in state.items()
+    }
+    assert all(np.array_equal(found.state[name], part) for name, part in state.items())
+    assert list(found.layout) == layout
 
 
 def test_what_a_killed_writer_leaves_is_not_taken_for_a_checkpoint(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save("server-0", a_checkpoint(4))
-    (tmp_path / ".server-0-00000006.npz.4711.part").write_bytes(b"PK half")
-    (tmp_path / "server-0-00000006.pt").write_bytes(b"PK whole, but without its .npz")
+    (tmp_path / ".server-0-00000006.safetensors.4711.part").write_bytes(b"PK half")
+    (tmp_path / "server-0-00000006.pt").write_bytes(b"PK whole, but without its .safetensors")
     assert list(checkpoints.saved("server-0")) == [4]
     assert NodeCheckpoints(tmp_path).resumed(["server-0"], ["server-0"]).start.step == 4
 
@@ -150,7 +168,7 @@ def test_without_its_velocity_a_worker_starts_from_zero_and_says_so(tmp_path, ap
     name = settings.worker_names[0]
     whole, nothing = told_at_resume(settings, shutil.copytree(tmp_path, tmp_path / "whole"))
     assert nothing == []
-    path = tmp_path / f"{name}-velocity-00000003.npz"
+    path = tmp_path / f"{name}-velocity-00000003.safetensors"
     if harm == "of another size":
         Checkpoints(tmp_path).save(
             f"{name}-velocity", Checkpoint(3, np.ones(7, np.float32), {"momentum": np.float64(0.9)})
@@ -182,7 +200,7 @@ class FollowingWorker:
     """As much of a worker as its checkpoints look at."""
 
     name, momentum = "worker-3", 0.9
-    model = SimpleNamespace(size=2)
+    model = SimpleNamespace(size=2, layout=[("weight", (2,))])
 
     def __init__(self):
         self.step, self.velocities = 0, {}
@@ -263,8 +281,8 @@ def test_a_server_without_a_file_starts_from_the_first_honest_one(tmp_path):
     found = NodeCheckpoints(tmp_path).resumed(servers, servers)
     assert found.start.step == 6
     assert [found.start.files[name].name for name in servers] == [
-        "server-0-00000006.npz", "server-1-00000006.npz", "server-0-00000006.npz",
-    ]  # fmt: skip
+        f"{name}-00000006.safetensors" for name in ("server-0", "server-1", "server-0")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -309,8 +327,8 @@ def test_msmw_with_a_lone_server_ahead_is_resumed_where_the_others_are(tmp_path)
     parts = models(simulate(again, ignore, checkpoints=checkpoints))
     for name in settings.honest_servers:
         np.testing.assert_array_equal(whole[name], parts[name])
-    left = {path.name for path in run.checkpoints.glob("server-3-*.npz")}
-    assert left == {"server-3-00000006.npz", "server-3-00000008.npz"}  # done again
+    left = {path.name for path in run.checkpoints.glob("server-3-*.safetensors")}
+    assert left == {"server-3-00000006.safetensors", "server-3-00000008.safetensors"}  # done again
 
 
 def test_names_that_begin_alike_are_not_mixed_up(tmp_path):
@@ -345,7 +363,7 @@ def test_optimizer_state_comes_back(tmp_path):
 
 
 def test_a_checkpoint_of_another_model_or_a_damaged_one_is_refused(tmp_path):
-    start = ResumePoint(3, {"server-0": tmp_path / "server-0-00000003.npz"})
+    start = ResumePoint(3, {"server-0": tmp_path / "server-0-00000003.safetensors"})
     checkpoints = NodeCheckpoints(tmp_path, start)
     Checkpoints(tmp_path).save("server-0", Checkpoint(3, np.zeros(3, np.float32), {}))
     with pytest.raises(ConfigError, match="holds a model of 3 numbers"):

@@ -150,6 +150,7 @@ def _show(
     from garfield.report.split_plots import draw_split
     from garfield.report.split_summary import split_summary, split_table
     from garfield.report.summary import versions
+    from garfield.runs.checkpoints import SUFFIX
 
     events = directory.events()
     summary = split_summary(events) | {
@@ -171,7 +172,7 @@ def _show(
         out.print(f"Kept in {directory.path}/", soft_wrap=True)
     if failure is not None:
         print_error(failure)
-    if (failure is not None or interrupted) and any(directory.checkpoints.glob("*.npz")):
+    if (failure is not None or interrupted) and any(directory.checkpoints.glob(f"*{SUFFIX}")):
         print_note(f"Go on with: garfield split train --resume {directory.path}")
 
 

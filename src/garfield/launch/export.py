@@ -3,8 +3,9 @@
     module.load_state_dict(safetensors.torch.load_file("model.safetensors"))          # torch
     for v in model.weights: v.assign(safetensors.numpy.load_file(...)[v.path])        # Keras
 
-A checkpoint holds one flat vector, the layout of which is the model's: so the model is built
-again from the run's settings, given the vector, and asked for its tensors by name.
+A checkpoint holds by name what nodes exchange, and a model may hold more, such as counts of the
+batches that it has seen: so it is built again from the run's settings, given the checkpoint's
+vector, and asked for its whole state by name.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ steps is removed, as these will be done again. Workers save the velocity that th
 builds on, so that momentum goes on as if nothing had happened: a vector for each worker and
 checkpoint.
 
-    server-0-00000040.npz             a model, with the rest of its state
-    worker-3-velocity-00000040.npz    what worker-3 adds, times momentum, to its gradient of step 40
+    server-0-00000040.safetensors             a model, with the rest of its state
+    worker-3-velocity-00000040.safetensors    what worker-3 adds, times momentum, to its gradient
+                                              of step 40
 
 A velocity is taken up at its own step only. Without one a worker says so and starts from zero,
 which costs it about 1 / (1 - momentum) steps and nobody's safety.
@@ -18,11 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from math import prod
 from pathlib import Path
 
 import numpy as np
 
-from garfield.adapters.contract import FlatVector
+from garfield.adapters.contract import FlatVector, Layout
 from garfield.core.errors import ConfigError
 from garfield.core.events import Sink
 from garfield.nodes.server import Server
@@ -147,7 +150,7 @@ class NodeCheckpoints:
 
     def _save(self, server: Server, step: int, vector: FlatVector) -> None:
         if self.directory is not None:
-            saved = Checkpoint(step, vector, server.model.state())
+            saved = Checkpoint(step, vector, server.model.state(), server.model.layout)
             Checkpoints(self.directory).save(server.name, saved)
 
     def save_velocity(self, worker: Worker, step: int) -> None:
@@ -155,7 +158,8 @@ class NodeCheckpoints:
         velocity = worker.velocities.get(step)
         if self.directory is not None and velocity is not None:
             known = {"momentum": np.float64(worker.momentum)}
-            saved = Checkpoint(step, velocity[: worker.model.size], known)
+            body = velocity[: worker.model.size]
+            saved = Checkpoint(step, body, known, _of_body(worker.model.layout, body.size))
             Checkpoints(self.directory).save(_of_velocity(worker.name), saved)
 
     def restore_velocity(self, worker: Worker, sink: Sink) -> None:
@@ -243,6 +247,12 @@ def _due(step: int, every: int, total: int) -> bool:
 
 def _of_velocity(name: str) -> str:
     return f"{name}-velocity"
+
+
+def _of_body(layout: Layout, size: int) -> Layout:
+    """The names of parameters: they come first, and buffers after them."""
+    ends = accumulate(prod(shape) for _, shape in layout)
+    return [named for named, end in zip(layout, ends, strict=True) if end <= size]
 
 
 def _read_velocity(path: Path, size: int) -> FlatVector:

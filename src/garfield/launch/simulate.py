@@ -208,6 +208,7 @@ class _Lent:
     def __init__(self, shared: list[Adapter], work: _Work) -> None:
         self._shared, self._work = shared, work
         self.size, self.tail = shared[0].size, shared[0].tail
+        self.layout = shared[0].layout
         self._body: FlatVector | None = None
         self._tail: FlatVector | None = None
 

@@ -1,34 +1,38 @@
 """Checkpoints: what a node needs to go on from a step, written whole or not at all.
 
-    server-0-00000040.npz    step, and one flat vector
-    server-0-00000040.pt     the rest of its state, if that is torch's: tensors and numbers only
+    server-0-00000040.safetensors    its tensors by name; step, order and digests as metadata
+    server-0-00000040.pt             the rest of its state, if that is torch's
 
-State that is all arrays stands in the .npz too, and there is no .pt. The .npz is written
-last, with a digest of its .pt: a step that has one is complete, and a .pt of another origin is
-noticed. Of every node the last two are kept.
+Any reader of safetensors finds the model there. State that is all arrays stands in the same file,
+and there is no .pt; one that is there holds tensors and numbers only. It is written first, and
+the other has its digest: a step that has a .safetensors is complete, and a .pt of another origin
+is noticed, as is any bit that has changed. Of every node the last two are kept.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 import numpy as np
 
-from garfield.adapters.contract import FlatVector
-from garfield.core.errors import ConfigError, RunError
+from garfield.adapters.contract import FlatVector, Layout
+from garfield.core.errors import ConfigError, MissingDependency, RunError
 from garfield.core.files import replacing
 
 KEPT = 2
-_STATE = "state."  # in front of the names of the state's arrays
-_DIGEST = "digest"  # of the .pt
-_NAME = re.compile(r"(?P<node>.+)-(?P<step>\d{8,})\.npz")
-_PARTIAL = re.compile(r"\.(?P<node>.+)-\d{8,}\.(npz|pt)\.\d+\.part")
+SUFFIX = ".safetensors"
+_WHOLE = "vector"  # the name of a vector whose parts have none
+_STATE = "garfield.state."  # in front of the names of the state's arrays
+_NAME = re.compile(r"(?P<node>.+)-(?P<step>\d{8,})\.safetensors")
+_PARTIAL = re.compile(r"\.(?P<node>.+)-\d{8,}\.(safetensors|pt)\.\d+\.part")
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class Checkpoint:
     vector: FlatVector
     state: Mapping[str, Any]
     """Its other parts by name: arrays, or what `torch.save` takes."""
+    layout: Layout = ()
+    """Names and shapes of the vector's parts, in order; empty: they have no names."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class Checkpoints:
 
     def save(self, name: str, checkpoint: Checkpoint) -> None:
         """Write a node's checkpoint, and remove all but its last few."""
-        path = self.directory / f"{name}-{checkpoint.step:08}.npz"
+        path = self.directory / f"{name}-{checkpoint.step:08}{SUFFIX}"
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._write(path, checkpoint)
@@ -61,13 +67,13 @@ class Checkpoints:
         self._tidy(name, checkpoint.step)
 
     def _write(self, path: Path, checkpoint: Checkpoint) -> None:
-        state = checkpoint.state
-        arrays = {f"{_STATE}{key}": part for key, part in state.items()}
-        if not arrays or not all(isinstance(x, (np.ndarray, np.generic)) for x in arrays.values()):
+        arrays, state_digest = _as_arrays(checkpoint.state), ""
+        if arrays is None:
+            arrays = {}
             with replacing(path.with_suffix(".pt")) as partial:
-                arrays = {_DIGEST: _save_state(state, partial)}
-        with replacing(path) as partial, partial.open("wb") as file:
-            np.savez(file, step=np.int64(checkpoint.step), vector=checkpoint.vector, **arrays)
+                state_digest = _save_state(checkpoint.state, partial)
+        with replacing(path) as partial:
+            _save_tensors(partial, checkpoint, arrays, state_digest)
 
     def _tidy(self, name: str, step: int) -> None:
         """Remove all but the last few, and what is left of one whose writing broke off.
@@ -81,7 +87,7 @@ class Checkpoints:
             if other not in kept:
                 old.unlink(missing_ok=True)
         for state in self.directory.glob(f"{name}-*.pt"):
-            whole = state.with_suffix(".npz")
+            whole = state.with_suffix(SUFFIX)
             match = _NAME.fullmatch(whole.name)
             if match and match["node"] == name and not whole.exists():
                 state.unlink(missing_ok=True)
@@ -92,41 +98,111 @@ class Checkpoints:
 
     def saved(self, name: str) -> dict[int, Path]:
         """The paths of a node's checkpoints, by step."""
-        found = [
-            (path, _NAME.fullmatch(path.name)) for path in self.directory.glob(f"{name}-*.npz")
-        ]
+        paths = self.directory.glob(f"{name}-*{SUFFIX}")
+        found = [(path, _NAME.fullmatch(path.name)) for path in paths]
         return {int(m["step"]): path for path, m in found if m and m["node"] == name}
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read what `Checkpoints.save` wrote; ConfigError if the file is damaged or is another's."""
     with _readable(path):
-        content = _arrays(path)
-        step, vector = int(content["step"]), content["vector"]
-        names = [key for key in content if key.startswith(_STATE)]
-        state: Mapping[str, Any] = {key.removeprefix(_STATE): content[key] for key in names}
-        if vector.ndim != 1 or vector.dtype != np.float32:
-            raise ValueError(
-                f"its vector is {vector.dtype} of shape {vector.shape}, not flat float32"
-            )
+        if not path.stat().st_size:
+            raise ValueError("it is empty")
+        found, state_digest = _load_tensors(path)
         named = _NAME.fullmatch(path.name)
-        if named and int(named["step"]) != step:
-            raise ValueError(f"it is of step {step}")
-    if not names:
-        with _readable(path.with_suffix(".pt")):
-            state = _load_state(path.with_suffix(".pt"), content.get(_DIGEST))
-    return Checkpoint(step, vector, state)
+        if named and int(named["step"]) != found.step:
+            raise ValueError(f"it is of step {found.step}")
+    if not state_digest:
+        return found
+    beside = path.with_suffix(".pt")
+    with _readable(beside):
+        return replace(found, state=_load_state(beside, state_digest))
 
 
-def _arrays(path: Path) -> dict[str, Any]:
-    if not path.stat().st_size:
-        raise ValueError("it is empty")
-    with path.open("rb") as file:
-        found = np.load(file, allow_pickle=False)
-        if not isinstance(found, np.lib.npyio.NpzFile):
-            raise ValueError("it is no archive of arrays")
-        with found:
-            return {name: found[name] for name in found.files}
+# -- named tensors --------------------------------------------------------------------------------
+
+
+def _save_tensors(
+    path: Path, checkpoint: Checkpoint, state: Mapping[str, Any], state_digest: str
+) -> None:
+    """Write vector and state as named tensors, and what tells whether they are whole."""
+    save_file, _, problem_kind = _safetensors()
+    layout = checkpoint.layout
+    if not layout or len(dict(layout)) < len(layout):  # Keras lets two layers share a name
+        layout = ((_WHOLE, checkpoint.vector.shape),)
+    tensors = _parts(checkpoint.vector, layout)
+    order = [name for name, _ in layout]
+    tensors |= {f"{_STATE}{name}": part for name, part in state.items()}
+    told = {"step": str(checkpoint.step), "order": json.dumps(order), "state": state_digest}
+    told["digest"] = _digest(told, tensors)
+    try:
+        save_file(tensors, path, metadata=told)
+    except problem_kind as problem:  # of a full disk too
+        raise OSError(str(problem)) from None
+
+
+def _load_tensors(path: Path) -> tuple[Checkpoint, str]:
+    """The checkpoint as far as it stands in this file, and the digest of what stands beside it."""
+    _, safe_open, _ = _safetensors()
+    with safe_open(path, framework="numpy") as file:
+        told = file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if told.get("digest") != _digest(told, tensors):
+        raise ValueError("it is not what was written")
+    order = json.loads(told["order"])
+    vector = np.concatenate([tensors[name].reshape(-1) for name in order])
+    if vector.dtype != np.float32:
+        raise ValueError(f"its vector is {vector.dtype}, not float32")
+    state = {name.removeprefix(_STATE): tensors[name] for name in tensors if name not in order}
+    layout = tuple((name, tensors[name].shape) for name in order)
+    if order == [_WHOLE]:
+        layout = ()
+    return Checkpoint(int(told["step"]), vector, state, layout), told["state"]
+
+
+def _parts(vector: FlatVector, layout: Layout) -> dict[str, Any]:
+    """The vector's parts by name: views of it."""
+    sizes = [math.prod(shape) for _, shape in layout]
+    assert sum(sizes) == vector.size
+    ends = np.cumsum(sizes).tolist()
+    return {
+        name: vector[end - size : end].reshape(shape)
+        for (name, shape), size, end in zip(layout, sizes, ends, strict=True)
+    }
+
+
+def _digest(told: Mapping[str, str], tensors: Mapping[str, Any]) -> str:
+    """Of all that was written: safetensors has no checksum."""
+    found = hashlib.blake2b(digest_size=32)
+    found.update(json.dumps([told.get(key) for key in ("step", "order", "state")]).encode())
+    for name in sorted(tensors):
+        tensor = np.asarray(tensors[name], order="C")
+        found.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
+        found.update(tensor.reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
+
+
+def _as_arrays(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A state that is all arrays of numbers; None if it is not."""
+    if not all(isinstance(part, (np.ndarray, np.generic)) for part in state.values()):
+        return None
+    arrays = {name: np.asarray(part, order="C") for name, part in state.items()}
+    return arrays if all(part.dtype.kind in "biuf" for part in arrays.values()) else None
+
+
+def _safetensors() -> tuple[Any, Any, type[Exception]]:
+    try:
+        from safetensors import SafetensorError, safe_open
+        from safetensors.numpy import save_file
+    except ImportError:
+        raise MissingDependency(
+            "Checkpoints are written as safetensors, which is not installed. "
+            "Install it with: pip install 'garfield-ml[train]'"
+        ) from None
+    return save_file, safe_open, SafetensorError
+
+
+# -- what only torch can keep ---------------------------------------------------------------------
 
 
 class _Digesting:
@@ -148,7 +224,7 @@ class _Digesting:
         self._file.flush()
 
 
-def _save_state(state: Mapping[str, Any], path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _save_state(state: Mapping[str, Any], path: Path) -> str:
     """Write what torch has to keep; the digest of the file."""
     import torch
 
@@ -160,21 +236,20 @@ def _save_state(state: Mapping[str, Any], path: Path) -> np.ndarray[Any, np.dtyp
             if digesting.problem is None:
                 raise
             raise digesting.problem from None  # torch says "unexpected pos" of a full disk
-    return np.frombuffer(digesting.digest.digest(), np.uint8)
+    return digesting.digest.hexdigest()
 
 
-def _load_state(path: Path, digest: Any) -> Mapping[str, Any]:
-    """Read it again; an earlier version wrote no digest."""
+def _load_state(path: Path, digest: str) -> Mapping[str, Any]:
+    """Read it again, if it is what was written."""
     import torch
 
     with path.open("rb") as file:
-        if digest is not None:
-            found = hashlib.blake2b(digest_size=32)
-            while piece := file.read(1 << 20):
-                found.update(piece)
-            if found.digest() != np.asarray(digest, np.uint8).tobytes():
-                raise ValueError("it is not what was written with its .npz")
-            file.seek(0)
+        found = hashlib.blake2b(digest_size=32)
+        while piece := file.read(1 << 20):
+            found.update(piece)
+        if found.hexdigest() != digest:
+            raise ValueError(f"it is not what was written with its {SUFFIX}")
+        file.seek(0)
         state = torch.load(file, weights_only=True)
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise ValueError("it holds no state of a node")
@@ -185,7 +260,7 @@ def _load_state(path: Path, digest: Any) -> Mapping[str, Any]:
 def _readable(path: Path) -> Iterator[None]:
     try:
         yield
-    except Exception as problem:  # numpy, zipfile and torch raise some twenty kinds
+    except Exception as problem:  # numpy, safetensors and torch raise some twenty kinds
         if isinstance(problem, OSError) and problem.strerror:
             why = problem.strerror
         else:

@@ -76,9 +76,9 @@ class RunDirectory:
             )
 
     def check_old(self) -> None:
-        """Refuse to resume what is no run."""
+        """Refuse what is no run."""
         if not self.config.is_file():
-            raise ConfigError(f"{self.path} holds no run to resume: it has no {self.config.name}.")
+            raise ConfigError(f"{self.path} holds no run: it has no {self.config.name}.")
 
     def open(self, settings: Mapping[str, Any], logs: Sequence[str] = ()) -> None:
         """Write the config, and be ready for events, which go to the logs by these names too."""
@@ -100,9 +100,10 @@ class RunDirectory:
         assert self._metrics is not None  # open() comes first
         if self._is_full:
             return
-        _log.info("%s", event)
+        line = as_json(event)
+        _log.info("%s", line)
         try:
-            self._metrics.write(as_json(event) + "\n")
+            self._metrics.write(line + "\n")
         except OSError as problem:
             self._is_full = True
             raise _unwritable(self.metrics, problem) from None

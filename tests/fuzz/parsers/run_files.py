@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import tempfile
 from pathlib import Path
@@ -17,7 +16,7 @@ from garfield.report.node_summary import summarise_node
 from garfield.report.run_history import Roster, read_history
 from garfield.report.summary import summarise
 from garfield.report.summary_table import summary_table
-from garfield.runs.checkpoints import Checkpoint, Checkpoints, read_checkpoint
+from garfield.runs.checkpoints import SUFFIX, Checkpoint, Checkpoints, read_checkpoint
 from garfield.runs.run_directory import RunDirectory
 from tests.fuzz.target import bent, fuzzed
 
@@ -82,7 +81,8 @@ def metrics(data: bytes) -> None:
 
 def _saved(state: dict[str, Any]) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory(dir=MEMORY) as made:
-        checkpoint = Checkpoint(4, np.arange(6, dtype=np.float32), state)
+        layout = [("a.weight", (2, 2)), ("a.bias", (2,))]
+        checkpoint = Checkpoint(4, np.arange(6, dtype=np.float32), state, layout)
         Checkpoints(Path(made)).save("server-0", checkpoint)
         return {path.suffix: path.read_bytes() for path in Path(made).iterdir()}
 
@@ -101,23 +101,11 @@ OF_TORCH = _saved(_torch_state())
 OF_ARRAYS = _saved({"momentum": np.float64(0.9)})
 
 
-def _without_digest() -> bytes:
-    with np.load(io.BytesIO(OF_TORCH[".npz"])) as content:
-        arrays = {name: content[name] for name in content.files if name != "digest"}
-    file = io.BytesIO()
-    np.savez(file, **arrays)
-    return file.getvalue()
-
-
-EARLIER = _without_digest()
-"""As an earlier version wrote it: nothing holds the .pt to what it was."""
-
-
-def _read(npz: bytes, pt: bytes) -> Checkpoint | None:
+def _read(tensors: bytes, pt: bytes) -> Checkpoint | None:
     """What is read, or None if it is refused; in a line of text, which is all that may happen."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as made:
-        path = Path(made) / "server-0-00000004.npz"
-        path.write_bytes(npz)
+        path = Path(made) / f"server-0-00000004{SUFFIX}"
+        path.write_bytes(tensors)
         path.with_suffix(".pt").write_bytes(pt)
         try:
             found = read_checkpoint(path)
@@ -131,7 +119,7 @@ def _read(npz: bytes, pt: bytes) -> Checkpoint | None:
     return found
 
 
-@fuzzed("checkpoint", begin_from=[OF_TORCH[".npz"], OF_ARRAYS[".npz"], EARLIER, b""])
+@fuzzed("checkpoint", begin_from=[OF_TORCH[SUFFIX], OF_ARRAYS[SUFFIX], b""])
 def checkpoint(data: bytes) -> None:
     """A file is read or refused."""
     _read(data, OF_TORCH[".pt"])
@@ -139,7 +127,6 @@ def checkpoint(data: bytes) -> None:
 
 @fuzzed("checkpoint state", begin_from=[OF_TORCH[".pt"], b""])
 def checkpoint_state(data: bytes) -> None:
-    """With a digest only what was written is read; without one, anything is read or refused."""
-    found = _read(OF_TORCH[".npz"], data)
+    """Only what was written is read."""
+    found = _read(OF_TORCH[SUFFIX], data)
     assert (found is not None) == (data == OF_TORCH[".pt"])
-    _read(EARLIER, data)
