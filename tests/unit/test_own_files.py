@@ -162,14 +162,14 @@ def test_a_model_is_held_to_its_contract(tmp_path):
     done = checked(tmp_path, MODEL.format(**good))
     assert done.exit_code == 0, done.output
     assert "model net" in done.stdout
-    assert "all 8 promises kept" in done.stdout
+    assert "all 9 promises kept" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("wrong", "promise", "why", "line"),
     [
-        ({"outputs": 10}, "From each image it makes a score", "3 classes: it returned (6, 10)", 5),
-        ({"height": 5}, "From each image it makes a score", "mat1 and mat2", 14),
+        ({"outputs": 10}, "From each sample it makes a score", "3 classes: it returned (6, 10)", 5),
+        ({"height": 5}, "From each sample it makes a score", "mat1 and mat2", 14),
         ({"parameters": 7}, "It has as many parameters", "It states 7 parameters, and has 242", 5),
     ],
 )
@@ -184,6 +184,75 @@ def test_what_a_model_breaks_is_told_with_line_and_input(tmp_path, wrong, promis
     assert (first["file"], first["line"]) == (str(tmp_path / "own.py"), line)
     if promise.startswith("From"):
         assert "inputs (6, 1, 4, " in first["given"]
+
+
+OWN_NET = """
+import numpy as np
+import torch
+
+def load():
+    rng = np.random.default_rng(0)
+    x = (100 * rng.standard_normal((40, 5))).astype(np.float32)
+    return x, {targets}, x[:8], ({targets})[:8]
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.out = torch.nn.Linear(5, 7), torch.nn.Linear(7, {outputs})
+
+    def forward(self, x):
+        return {forward}
+"""
+TO_CLASSES, TO_NUMBERS = "rng.integers(0, 3, 40)", "x.sum(axis=1)"
+FORWARD = "self.out(self.hidden(x).tanh())"
+
+
+@pytest.mark.parametrize(("targets", "outputs"), [(TO_CLASSES, 3), (TO_NUMBERS, 1)])
+def test_a_model_that_is_not_registered_is_tried_on_its_data(
+    tmp_path, monkeypatch, targets, outputs
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(
+        OWN_NET.format(targets=targets, outputs=outputs, forward=FORWARD)
+    )
+    done = invoke(["check", "own.py:Net", "--data", "own.py:load"])
+    assert (done.exit_code, done.stdout) == (0, "model Net (own.py:10): all 9 promises kept\n")
+
+
+@pytest.mark.parametrize(
+    ("targets", "outputs", "forward", "why", "line"),
+    [
+        (TO_CLASSES, 4, FORWARD, "(6, 5) samples, 3 classes: it returned (6, 4), not (6, 3)", 10),
+        (TO_CLASSES, 3, "self.out(x)", "mat1 and mat2 shapes cannot be multiplied", 16),
+        (TO_CLASSES, 3, f"{FORWARD} / 0", "some scores are not finite", 10),
+        (TO_NUMBERS, 2, FORWARD, "Outputs have the shape (6, 2) and targets (6,)", 10),
+        (TO_NUMBERS, 1, f"{FORWARD}.detach()", "does not require grad", 10),
+    ],
+)
+def test_what_such_a_model_breaks_is_told(
+    tmp_path, monkeypatch, targets, outputs, forward, why, line
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(
+        OWN_NET.format(targets=targets, outputs=outputs, forward=forward)
+    )
+    done = invoke(["check", "own.py:Net", "--data", "own.py:load", "--json"])
+    assert done.exit_code == 1
+    [model] = json.loads(done.stdout)
+    assert why in model["broken"][0]["why"]
+    assert model["broken"][0]["line"] == line
+
+
+def test_a_model_without_images_is_told_to_be_untried_and_how_to_try_it(tmp_path):
+    text = MODEL.format(outputs="classes", height=4, parameters=None)
+    done = checked(tmp_path, text.replace("image=(1, 4, 4), ", ""))
+    assert done.exit_code == 0
+    assert "model net" in done.stdout
+    assert "not tried, as it states no image=" in done.stdout
+    assert "garfield check FILE.py:NAME --data" in done.stdout
+    alone = invoke(["check", f"{tmp_path / 'own.py'}:Net"])
+    assert alone.exit_code == 2
+    assert "own.py:Net needs data to be tried on" in alone.stderr
 
 
 STAGE_AND_ATTACKS = """
@@ -228,6 +297,12 @@ def test_a_file_that_cannot_be_tried_is_refused(tmp_path, text, told):
     done = checked(tmp_path, text)
     assert done.exit_code == 2
     assert told in done.stderr
+
+
+def test_a_file_named_from_here_is_refused_with_its_line_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.py").write_text("x = 1\n\nimport nowhere\n")
+    assert "bad.py, line 3, failed to load" in invoke(["check", "bad.py"]).stderr
 
 
 def test_check_needs_a_file():

@@ -186,7 +186,7 @@ def test_a_file_with_mistakes_is_refused(tmp_path, toml, message):
         (("--learning-rate", "0"), "learning_rate must be positive"),
         (("--momentum", "1"), "momentum must be within 0..1"),
         (("--data", "mnist", "--data-dir", "/nowhere"), "garfield data fetch mnist"),
-        (("--resume", "/nowhere"), "holds no run to resume"),
+        (("--resume", "/nowhere"), "holds no run: it has no config.toml"),
     ],
 )
 def test_bad_settings_exit_with_2_before_anything_is_written(tmp_path, words, message):

@@ -16,17 +16,27 @@ if TYPE_CHECKING:
 
 
 def check(
-    *files: Annotated[Path, Parameter(help="Python files of yours.", metavar="FILE.py")],
+    *files: Annotated[
+        str, Parameter(help="Python files of yours, or models in them.", metavar="FILE.py[:NAME]")
+    ],
+    data: Annotated[
+        str | None, Parameter(help="What models are tried on: any --data of garfield train.")
+    ] = None,
+    loss: Annotated[
+        str | None, Parameter(help="What they are trained by: any --loss of garfield train.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Hold your own rules, attacks, pre-aggregations and models to what is asked of ours.
 
     A file is imported, and all that it registers is put through the contracts that those of the
     library pass: symmetries, bounds, rows that are missing or not finite, every attack, and so
-    on. What fails is told with the promise, the line and the input. The exit code is 0 if all is
-    kept, 1 if not, and 2 if a file cannot be imported or registers nothing.
+    on. What fails is told with the promise, the line and the input. A model that is not registered
+    is named with its data: garfield check my.py:Net --data my.py:load. The exit code is 0 if all
+    is kept, 1 if not, and 2 if a file cannot be imported or registers nothing.
     """
     from garfield.core.errors import ConfigError
+    from garfield.runs.user_files import is_reference
     from garfield.testing import check_file
 
     if not files:
@@ -35,7 +45,11 @@ def check(
     with progress() as bar:
         task = bar.add_task("", total=None)
         for file in files:
-            found += check_file(file, lambda what: bar.update(task, description=what))
+            if is_reference(file):
+                bar.update(task, description=f"model {file}")
+                found.append(_own_model(file, data, loss))
+            else:
+                found += check_file(Path(file), lambda what: bar.update(task, description=what))
     if as_json:
         print_json([_as_json(each) for each in found])
     else:
@@ -44,14 +58,31 @@ def check(
     return FAILED if any(each.broken for each in found) else DONE
 
 
+def _own_model(reference: str, data: str | None, loss: str | None) -> Examined:
+    from garfield.apps.groups import Learning, Samples
+    from garfield.core.errors import ConfigError
+    from garfield.launch.checked_model import check_model_on
+
+    if data is None:
+        home = reference.rpartition(":")[0]
+        raise ConfigError(
+            f"{reference} needs data to be tried on, as in: garfield check {reference} "
+            f"--data {home}:load."
+        )
+    return check_model_on(Learning(model=reference, loss=loss), Samples(data=data))
+
+
 def _as_json(each: Examined) -> dict[str, Any]:
     return {
         "kind": each.kind, "name": each.name, "file": each.file, "line": each.line,
         "promises": each.promises, "broken": [vars(finding) for finding in each.broken],
+        "untried": each.untried,
     }  # fmt: skip
 
 
 def _as_text(each: Examined) -> str:
+    if each.untried:
+        return f"{each.kind} {each.name} ({_near(each.file)}:{each.line}): {each.untried}"
     kept = each.promises - len(each.broken)
     total = f"all {each.promises}" if not each.broken else f"{kept} of {each.promises}"
     lines = [f"{each.kind} {each.name} ({_near(each.file)}:{each.line}): {total} promises kept"]

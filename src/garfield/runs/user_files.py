@@ -163,6 +163,8 @@ def _line(error: Exception, path: Path) -> str:
     if isinstance(error, SyntaxError):
         return f", line {error.lineno},"
     here = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename in (str(path), str(path.absolute()))  # importlib makes it absolute
     ]
     return f", line {here[-1].lineno}," if here else ""

@@ -29,7 +29,7 @@ from garfield.preaggregation import STAGES
 from garfield.runs.user_files import load
 from garfield.testing import promises
 from garfield.testing.attacks import ATTACK_CHECKS
-from garfield.testing.models import MODEL_CHECKS
+from garfield.testing.models import MODEL_CHECKS, Tried, on_images
 from garfield.testing.promises import Broken, Check, try_out
 from garfield.testing.rules import RULE_CHECKS, SEED
 from garfield.testing.stages import STAGE_CHECKS
@@ -37,6 +37,10 @@ from garfield.testing.stages import STAGE_CHECKS
 _HERE = Path(__file__).parent
 _NO_CHECKS = (__file__, promises.__file__)
 _SHOWN = 6  # values of an input
+_UNTRIED = (
+    "not tried, as it states no image=(channels, height, width). To try it on your data: "
+    "garfield check FILE.py:NAME --data FILE.py:load"
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ class Examined:
     promises: int
     """How many were tried."""
     broken: tuple[Finding, ...]
+    untried: str = ""
+    """Why nothing was tried, if nothing was."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,8 @@ def check_file(path: Path, step: Callable[[str], None] = lambda _: None) -> list
     if not found:
         raise ConfigError(
             f"{path} registers no rule, attack, pre-aggregation or model. Put @gar, @attack or "
-            "@stage above a function, or call MODELS.add."
+            "@stage above a function, or call MODELS.add. A model that is not registered is tried "
+            f"by garfield check {path.name}:Net --data DATA."
         )
     return found
 
@@ -117,8 +124,9 @@ def _subjects() -> Iterator[_Subject]:
         if name == attack.name:  # and no other name for it
             yield _Subject("attack", name, attack, attack, attack.function, ATTACK_CHECKS)
     for name, model in MODELS.items():
-        if model.image is not None:
-            yield _Subject("model", name, model, model, model.build, MODEL_CHECKS)
+        tried = None if model.image is None else on_images(model)
+        checks = () if tried is None else MODEL_CHECKS
+        yield _Subject("model", name, model, tried, model.build, checks)
 
 
 @contextmanager
@@ -134,7 +142,15 @@ def _without_attacks(entries: list[Any]) -> Iterator[None]:
             ATTACKS.add(name, attack)
 
 
+def check_own_model(name: str, code: Any, tried: Tried) -> Examined:
+    """Hold a model that nobody has registered to the contract; `code` is its class or function."""
+    subject = _Subject("model", name, tried.model, tried, code, MODEL_CHECKS)
+    return _examined(subject, *_definition(code))
+
+
 def _examined(subject: _Subject, file: str, line: int) -> Examined:
+    if not subject.checks:
+        return Examined(subject.kind, subject.name, file, line, 0, (), _UNTRIED)
     broken = []
     for check in subject.checks:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
