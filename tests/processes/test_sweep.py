@@ -45,11 +45,12 @@ def written(path, content):
 
 
 @pytest.mark.slow
-def test_a_grid_leaves_a_run_for_each_cell_and_is_not_run_twice(tmp_path):
+def test_a_grid_leaves_a_run_for_each_cell_and_is_not_run_twice(tmp_path, capfd):
     file, out = written(tmp_path / "grid.toml", GRID), tmp_path / "out"
     done = invoke(["sweep", file, "--out", out, "--no-pictures"])
     assert done.exit_code == 0, done.stderr
     assert "Worst attack per rule" in done.stdout
+    assert "8/8 cells" in done.stderr
     rows = rows_of(out)
     assert len(rows) == 8
     assert {row["status"] for row in rows if row["gar"] == "median"} == {"done"}
@@ -70,8 +71,9 @@ def test_a_grid_leaves_a_run_for_each_cell_and_is_not_run_twice(tmp_path):
     )
     before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/cell.json")}
     again = garfield.sweep(
-        {**GRID, "grid": {**GRID["grid"], "seed": [0, 1, 2]}}, out, pictures=False
+        {**GRID, "grid": {**GRID["grid"], "seed": [0, 1, 2]}}, out, pictures=False, progress=False
     )
+    assert "cells" not in capfd.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert len(again.rows()) == 12
     assert not again.failures
@@ -92,7 +94,8 @@ def test_a_killed_process_fails_its_cell_alone_and_a_crash_is_told_with_its_line
     )
     grid = {**SMALL, "load": ["mine.py"], "grid": {"gar": ["deadly", "broken", "median", "krum"]}}
     file, out = written(tmp_path / "grid.toml", grid), tmp_path / "out"
-    command = [sys.executable, "-m", "garfield", "sweep", file, "--out", out, "--processes", "1"]
+    command = [sys.executable, "-m", "garfield", "-q", "sweep", file, "--out", out]
+    command += ["--processes", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 1, done.stderr
     status = {row["gar"]: row["status"] for row in rows_of(out)}
@@ -104,6 +107,8 @@ def test_a_killed_process_fails_its_cell_alone_and_a_crash_is_told_with_its_line
     (trace,) = out.glob("runs/gar=broken*/failure.txt")
     assert "line 8, in broken" in trace.read_text()
     assert "2 of 4 cells failed" in done.stderr
+    assert "gar=broken failed: " in done.stderr
+    assert "/4 cells" not in done.stderr  # progress, which -q leaves away
 
 
 @pytest.mark.slow
@@ -149,7 +154,9 @@ def test_a_full_disk_is_told_what_is_complete_is_kept_and_room_lets_it_go_on(sma
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith(f"Error: The disk of {out} is full")
     assert "Make room, and give the same command again" in last
+    assert done.stderr.count(f"The disk of {out} is full") == 2  # at once, and with what is kept
     complete = list(out.glob("runs/*/cell.json"))
+    assert f"{len(complete)} of 40 cells are complete" in last
     assert 0 < len(complete) < 40
     before = {path: path.stat().st_mtime_ns for path in complete}
     filler.unlink()
@@ -163,7 +170,7 @@ def test_a_full_disk_is_told_what_is_complete_is_kept_and_room_lets_it_go_on(sma
 def test_impossible_cells_are_refused_or_left_out_and_recorded(tmp_path):
     grid = {**SMALL, "grid": {"gar": ["median", "bulyan", "krmu"]}}
     file, out = written(tmp_path / "grid.toml", grid), tmp_path / "out"
-    done = invoke(["sweep", file, "--out", out])
+    done = invoke(["-q", "sweep", file, "--out", out])
     assert done.exit_code == 2
     assert not out.exists()
     assert "gar=bulyan: bulyan needs n >= 7" in done.stderr

@@ -40,10 +40,17 @@ def test_a_quiet_command_hushes_no_later_one(train, capsys):
     assert "step 2/2" in capsys.readouterr().err
 
 
-def test_verbose_prints_every_event(train, capsys, loggers_as_they_were):
+def test_verbose_prints_every_event(train, tmp_path, capsys, loggers_as_they_were):
     assert run(["-v", *train]) == 0
     told = capsys.readouterr().err
-    assert told.count("'event': 'step'") == 2
+    lines = [line for line in told.splitlines() if line.startswith("{")]
+    assert "\n".join(lines) + "\n" == (tmp_path / "run/metrics.jsonl").read_text()
+
+
+@pytest.mark.parametrize("switch", ["-v", "-q", "--debug", "--load"])
+def test_a_switch_behind_the_command_is_told_where_it_goes(train, switch, capsys):
+    assert run([*train, switch]) == 2
+    assert f"{switch} goes before the command: garfield {switch}" in capsys.readouterr().err
 
 
 def test_pictures_are_of_the_kind_that_is_asked_for(train, tmp_path):

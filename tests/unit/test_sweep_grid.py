@@ -137,8 +137,7 @@ def test_each_impossible_cell_is_told_by_its_name_before_anything_starts():
     planned = plan(parse({"data": "digits", "model": "digits_mlp", "workers": 7, "grid": grid}))
     *lines, head = planned.refusal(skip_impossible=False)
     assert [line.partition(":")[0] for line in lines] == [
-        "gar=bulyan byzantine_workers=2", "gar=medain byzantine_workers=1",
-        "gar=medain byzantine_workers=2",
+        "gar=bulyan byzantine_workers=2", "gar=medain (2 cells)",
     ]  # fmt: skip
     assert "bulyan needs n >= 11" in lines[0]
     assert "Did you mean median?" in lines[1]

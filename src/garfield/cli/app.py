@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError
 from cyclopts.help import DefaultFormatter
 
 from garfield.cli.exit_codes import DONE, FAILED, INTERRUPTED, REFUSED
@@ -123,6 +123,9 @@ def run(words: Sequence[str]) -> int:
         code = _run(list(words))
         sys.stdout.flush()  # whoever reads may be gone, which is told here rather than at exit
         return DONE if code is None else int(code)
+    except UnknownOptionError as error:
+        print_error(_misplaced(error.token.keyword or error.token.value) or str(error))
+        return REFUSED
     except CycloptsError as error:
         print_error(str(error))
         return REFUSED
@@ -167,6 +170,13 @@ def _global_options(words: list[str]) -> list[str]:
 
         load(Path(path if given else words.pop(0)))
     return words
+
+
+def _misplaced(option: str) -> str:
+    """Where an option goes that stands behind the command; nothing for any other."""
+    if option not in ("--load", *_SWITCHES):
+        return ""
+    return f"{option} goes before the command: garfield {option} …"
 
 
 def _show_log(level: int) -> None:

@@ -67,6 +67,11 @@ def settings_file(config: ConfigFile, resume: ResumedRun) -> Path | None:
     return directory.config
 
 
+def is_quiet() -> bool:
+    """Whether results and errors are all that is wanted."""
+    return _quiet
+
+
 def be_quiet(wanted: bool = True) -> None:
     """Print results and errors only from now on, or notes and progress again."""
     global _quiet
@@ -106,6 +111,11 @@ def print_note(text: str) -> None:
     """Write a line that is no result to standard error, unless results are all that is wanted."""
     if not _quiet:
         _to_stderr(text)
+
+
+def print_cause(text: str) -> None:
+    """Write a line that belongs to an error to standard error, however little is wanted."""
+    _to_stderr(text)
 
 
 def _to_stderr(text: str) -> None:

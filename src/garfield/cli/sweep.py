@@ -13,6 +13,8 @@ from garfield.cli.shared import (
     WholeNumber,
     console,
     default_directory,
+    is_quiet,
+    print_cause,
     print_error,
     print_json,
     print_note,
@@ -65,10 +67,10 @@ def sweep(
     if refusal:
         *each, head = refusal
         for line in each:
-            print_note(line)
+            print_cause(line)
         print_error(head)
         return REFUSED
-    options = SweepOptions(processes, checkpoints, not no_pictures)
+    options = SweepOptions(processes, checkpoints, not no_pictures, not is_quiet())
     return _show(run_plan(planned, content, out or default_directory("sweep"), options), as_json)
 
 
@@ -86,7 +88,7 @@ def _show(done: Sweep, as_json: bool) -> int:
         out.print(f"Kept in {done.path}/", soft_wrap=True)
     for failed in done.failures:
         where = f" ({done.path / failed.directory / 'failure.txt'})" if failed.directory else ""
-        print_note(f"{failed.name} failed: {failed.error}{where}")
+        print_cause(f"{failed.name} failed: {failed.error}{where}")
     if done.interrupted:
         print_note(
             f"{done.unfinished} cells are left. Give the same command with --out {done.path}"

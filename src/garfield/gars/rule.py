@@ -137,7 +137,8 @@ class Rule:
         needed = self.needs(f)
         if n < needed:
             most = self.max_f(n)
-            lower = f"or lower f to {most} or less" if most >= 0 else "to use it at all"
+            or_less = " or less" if most > 0 else ""
+            lower = f"or lower f to {most}{or_less}" if most >= 0 else "to use it at all"
             raise BoundError(
                 f"{self.name} needs n >= {needed} inputs to tolerate f={f} faults, got n={n}. "
                 f"Wait for more replies {lower}."

@@ -11,6 +11,7 @@ from garfield.apps.settings import Settings
 from garfield.core.errors import GarfieldError
 from garfield.launch.sweep.grid import Cell, Grid, cells, digest, directory_name
 from garfield.launch.training import prepare
+from garfield.report.sweep_results import named_values
 from garfield.runs.user_files import loaded
 
 
@@ -61,10 +62,10 @@ class Plan:
         return [each for each in self.cells if isinstance(each, ImpossibleCell)]
 
     def refusal(self, *, skip_impossible: bool) -> list[str]:
-        """Why nothing is started, a line each; empty if all is well, or may be skipped."""
+        """Why nothing is started, a line a cause; empty if all is well, or may be skipped."""
         lines = [f"every cell: {problem}" for problem in self.grid.problems]
         if lines or not skip_impossible or not self.possible:
-            lines += [f"{each.cell.name}: {each.why}" for each in self.impossible]
+            lines += self._causes()
         if not lines:
             return []
         count, total = len(self.impossible), len(self.cells)
@@ -74,6 +75,26 @@ class Plan:
         elif self.possible:
             head += " --skip-impossible leaves them out."
         return [*lines, head]
+
+    def _causes(self) -> list[str]:
+        """Which cells are impossible and why: those that share a cause are told once."""
+        sharing: dict[str, list[Cell]] = {}
+        for each in self.impossible:
+            sharing.setdefault(each.why, []).append(each.cell)
+        return [f"{_in_common(cells)}: {why}" for why, cells in sharing.items()]
+
+
+def _in_common(cells: Sequence[Cell]) -> str:
+    """The name of a cell, or what several have in common, and how many they are."""
+    first, *others = cells
+    if not others:
+        return first.name
+    alike = {
+        name: value
+        for name, value in first.varied.items()
+        if all(cell.varied[name] == value for cell in others)
+    }
+    return f"{named_values(alike)} ({len(cells)} cells)".lstrip()
 
 
 def plan(grid: Grid) -> Plan:

@@ -45,6 +45,8 @@ class SweepOptions:
     """Keep each cell's last model."""
     pictures: bool = True
     """Draw heat maps and curves at the end."""
+    progress: bool = True
+    """Show on standard error how far it is."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +96,16 @@ def sweep(
     processes: int | None = None,
     checkpoints: bool = False,
     pictures: bool = True,
+    progress: bool = True,
 ) -> Sweep:
     """Run every cell of a grid, and leave runs, tables and pictures in `out`.
 
     `grid` is a TOML file, or a dictionary of the same shape: settings, with lists of what differs
     under "grid". Cells that are complete in `out` are not run again. So many `processes` run cells
-    side by side, one for each core if not given; with `checkpoints` each keeps its last model. In
-    a script, call it under ``if __name__ == "__main__":``, as its processes import the script for
-    the rules that are registered there.
+    side by side, one for each core if not given; with `checkpoints` each keeps its last model;
+    without `progress` nothing is shown meanwhile. In a script, call it under
+    ``if __name__ == "__main__":``, as its processes import the script for the rules that are
+    registered there.
 
     ConfigError, with the name of each cell that is impossible, before anything starts.
     """
@@ -110,7 +114,8 @@ def sweep(
     refusal = planned.refusal(skip_impossible=skip_impossible)
     if refusal:
         raise ConfigError("\n".join(refusal))
-    return run_plan(planned, content, Path(out), SweepOptions(processes, checkpoints, pictures))
+    options = SweepOptions(processes, checkpoints, pictures, progress)
+    return run_plan(planned, content, Path(out), options)
 
 
 def read(grid: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, Any]:
@@ -142,7 +147,7 @@ class _Running:
         self._plan, self._directory, self._options = planned, directory, options
         self._found: dict[int, CellResult] = {}
         self._written_at = 0.0
-        self.stopped = ""
+        self._is_full = False
         complete = directory.complete()
         for place, each in enumerate(planned.cells):
             if not isinstance(each, PlannedCell):
@@ -156,6 +161,14 @@ class _Running:
                 )
                 if before is not None:
                     self._found[place] = before
+
+    @property
+    def stopped(self) -> str:
+        """Why cells were left that nobody has begun: counted at the end, as some were running."""
+        if not self._is_full:
+            return ""
+        done = sum(result.ended for result in self._found.values())
+        return _full(self._directory.path, f"{done} of {len(self._plan.possible)} cells")
 
     def results(self) -> SweepResults:
         """All cells of the grid in its order; those that nobody has run are waiting."""
@@ -173,7 +186,7 @@ class _Running:
         except OSError as problem:
             if problem.errno not in NO_ROOM:
                 raise
-            self.stopped = self._full()
+            self._is_full = True
 
     def _run(self, left: Sequence[int]) -> None:
         cores = _cores()
@@ -185,11 +198,13 @@ class _Running:
         status.expect([cell.work for cell in cells.values()])
         frameworks = sorted({name for c in cells.values() for name in c.settings.frameworks})
         jobs = [self._job(i, cell, threads) for i, cell in cells.items()]
-        display = sweep_display(status, console(stderr=True))
+        err = console(stderr=True)
+        err.quiet = not self._options.progress
+        display = sweep_display(status, err)
         with Pool(count, frameworks) as pool, display:
             for event in pool.run(jobs):
                 self._take(event, status, display)
-                pool.stopping = bool(self.stopped)
+                pool.stopping = self._is_full
 
     def _job(self, place: int, cell: PlannedCell, threads: int) -> Job:
         about = {"name": cell.cell.name, "digest": cell.key, "varied": cell.cell.varied}
@@ -207,8 +222,9 @@ class _Running:
         elif kind == "cell-failed" and not event["room"]:
             status.end(process, failed=False)
             status.done -= 1  # it will be run again
-            self.stopped = self._full(event["error"])
-            display.say(self.stopped)
+            if not self._is_full:
+                self._is_full = True
+                display.say(f"The disk of {self._directory.path} is full: no other cell is begun.")
         else:
             failed = kind == "cell-failed"
             result = self._result(cell, event)
@@ -238,10 +254,6 @@ class _Running:
         cell = self._cell(place)
         return CellResult(cell.cell.name, cell.cell.varied, cell.settings.seed, "waiting")
 
-    def _full(self, error: str = "") -> str:
-        done = sum(result.ended for result in self._found.values())
-        return _full(self._directory.path, f"{done} of {len(self._plan.possible)} cells", error)
-
 
 def _cores() -> int:
     """Cores that this process may use, as far as the system says."""
@@ -249,11 +261,10 @@ def _cores() -> int:
     return (os.cpu_count() or 1) if allowed is None else len(allowed(0))
 
 
-def _full(path: Path, kept: str, error: str = "") -> str:
-    why = f" ({error})" if error else ""
+def _full(path: Path, kept: str) -> str:
     return (
-        f"The disk of {path} is full{why}. {kept} are complete and kept. Make room, and give the "
-        "same command again: it goes on with the rest."
+        f"The disk of {path} is full. {kept} are complete and kept. Make room, and give the same "
+        "command again: it goes on with the rest."
     )
 
 
