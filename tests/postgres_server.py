@@ -3,7 +3,6 @@
 It is a child of the tests and ends with them. For root it runs as nobody, as it refuses root.
 """
 
-import ctypes
 import importlib.util
 import os
 import signal
@@ -18,7 +17,9 @@ from garfield.runs.scratch import scratch_directory
 
 NOBODY = 65534
 START_S = 60.0  # for what takes a second on a quiet machine
-_PR_SET_PDEATHSIG = 1
+# by a program of util-linux, not by subprocess: beside gRPC, what forks for real may be lost
+_END_WITH_PARENT = ["setpriv", "--pdeathsig", "QUIT"]
+_AS_NOBODY = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
 
 
 class PostgresServer:
@@ -27,9 +28,8 @@ class PostgresServer:
     def __init__(self, directory, programs):
         self._programs, self._data = programs, directory / "data"
         self._directory, self._process = directory, None
-        self._as = {"user": NOBODY, "group": NOBODY} if os.geteuid() == 0 else {}
         directory.mkdir()
-        if self._as:
+        if os.geteuid() == 0:
             os.chown(directory, NOBODY, NOBODY)
         self._run("initdb", "-U", "postgres", "--auth=trust", "--no-sync", "--locale=C")
 
@@ -40,9 +40,9 @@ class PostgresServer:
         log = (self._directory / "log").open("a")
         with log:
             self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", self._data, "-k", self._directory,
-                 "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=40"],
-                stdout=log, stderr=log, preexec_fn=_end_with_parent, **self._as,
+                self._command("postgres", "-k", self._directory, "-c", "listen_addresses=",
+                              "-c", "fsync=off", "-c", "max_connections=40"),
+                stdout=log, stderr=log,
             )  # fmt: skip
         deadline = time.monotonic() + START_S
         while not self._answers():
@@ -62,14 +62,11 @@ class PostgresServer:
         return subprocess.run(asked, check=False).returncode == 0
 
     def _run(self, program, *arguments):
-        subprocess.run(
-            [self._programs / program, "-D", self._data, *arguments], check=True,
-            capture_output=True, **self._as,
-        )  # fmt: skip
+        subprocess.run(self._command(program, *arguments), check=True, capture_output=True)
 
-
-def _end_with_parent():
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
+    def _command(self, program, *arguments):
+        as_whom = _AS_NOBODY if os.geteuid() == 0 else []
+        return [*_END_WITH_PARENT, *as_whom, self._programs / program, "-D", self._data, *arguments]
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from garfield.core.errors import ClusterError, ObjectAbsent
 from garfield.elastic.kubernetes.access import from_kubeconfig
 from garfield.elastic.kubernetes.client import ApiServer
 from garfield.elastic.kubernetes.naming import core_path, jobs_path
-from garfield.runs.process import die_with_parent
+from garfield.runs.process import ending_with_parent
 from tests.kubernetes_cluster.control_plane import ControlPlane, kubectl
 
 ROOT = Path(__file__).parents[2]
@@ -133,8 +133,8 @@ class Cluster:
         log = (self.directory / f"{name}.log").open("ab")
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **variables}
         process = subprocess.Popen(
-            [sys.executable, "-m", module, *map(str, words)], stdout=log, stderr=log,
-            env=environment, cwd=ROOT, preexec_fn=die_with_parent,
+            ending_with_parent([sys.executable, "-m", module, *map(str, words)]),
+            stdout=log, stderr=log, env=environment, cwd=ROOT,
         )  # fmt: skip
         self._processes[name] = process, log
 

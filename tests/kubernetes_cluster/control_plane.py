@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from garfield.core.files import as_json
-from garfield.runs.process import die_with_parent
+from garfield.runs.process import ending_with_parent
 from tests.kubernetes_cluster.certificates import LOOPBACK, Authority
 from tools import build_kubernetes
 
@@ -150,8 +150,8 @@ class ControlPlane:
         words = [f"--{flag.replace('_', '-')}={value}" for flag, value in flags.items()]
         log = (self.directory / f"{name}.log").open("ab")
         process = subprocess.Popen(
-            [program, *words], stdout=log, stderr=log, cwd=self.directory,
-            env={"PATH": os.environ["PATH"]}, preexec_fn=die_with_parent,
+            ending_with_parent([program, *words]), stdout=log, stderr=log, cwd=self.directory,
+            env={"PATH": os.environ["PATH"]},
         )  # fmt: skip
         self._processes[name] = process, log
 
@@ -162,7 +162,9 @@ class ControlPlane:
         trusted.load_cert_chain(self.directory / "admin.pem", self.directory / "admin.key")
         with httpx.Client(verify=trusted, trust_env=False) as client:
             while True:
-                assert process.poll() is None, f"{name} has ended: {self._told(name)}"
+                assert process.poll() is None, (
+                    f"{name} ended with {process.poll()}: {self._told(name)}"
+                )
                 assert time.monotonic() < deadline, f"{name} is not ready: {self._told(name)}"
                 try:
                     if client.get(address).status_code == 200:

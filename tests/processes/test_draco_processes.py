@@ -15,6 +15,7 @@ pytest.importorskip("cryptography")
 
 from garfield.apps.settings import Settings
 from garfield.launch.simulate import simulate
+from garfield.runs.checkpoints import read_checkpoint
 
 GARFIELD = Path(sys.executable).parent / "garfield"
 PATIENCE_S = 200.0  # for a machine that is busy otherwise
@@ -32,8 +33,7 @@ def flags(**changes):
 
 
 def kept(directory):
-    with np.load(directory / "checkpoints/server-0-00000006.npz") as content:
-        return content["vector"]
+    return read_checkpoint(directory / "checkpoints/server-0-00000006.safetensors").vector
 
 
 @pytest.fixture

@@ -129,9 +129,13 @@ def test_a_server_restarted_far_behind_rejoins_from_its_peers():
     settings = BASE.updated(app="msmw", servers=4, f_servers=1, steps=150)
     events = run(settings, Fault("server-2", 10, "restart"))
     assert last(events, "server-0")["accuracy"] > 0.8
-    steps = [e["step"] for e in events if e.get("node") == "server-2" and e["event"] == "step"]
+    killed = next(at for at, event in enumerate(events) if event["event"] == "failed")
+    steps = [event["step"] for event in steps_of(events[killed:], "server-2")]
     assert steps[-1] == 150
-    assert steps == sorted(set(steps))  # it began anew, and never went back to what was over
+    # it began anew, and never went back to what was over; the step that it was killed at may be
+    # the one at which it joins again, as the others wait for it a while
+    assert steps == sorted(set(steps))
+    assert steps[0] >= 9
 
 
 @pytest.mark.heavy

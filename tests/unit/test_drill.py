@@ -190,7 +190,7 @@ def test_a_checkpoint_that_is_cut_or_not_finite_is_seen(tmp_path):
     _saved(tmp_path, "server-0", 5)
     assert checks.checkpoints([tmp_path]) == []
     _saved(tmp_path, "server-1", 5, np.full(3, np.nan, np.float32))
-    path = tmp_path / "server-0-00000005.npz"
+    path = tmp_path / "server-0-00000005.safetensors"
     path.write_bytes(path.read_bytes()[:40])
     assert _names(checks.checkpoints([tmp_path])) == [Broken.CHECKPOINT, Broken.MODEL]
 

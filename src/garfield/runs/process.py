@@ -1,14 +1,18 @@
-"""Prepare a process for a run: its heap, its threads, its name, and when it ends."""
+"""Prepare a process for a run: its heap, its threads, its name, when it ends; and its memory."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
+import resource
 import signal
 import sys
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from garfield.core.frameworks import FRAMEWORKS, tensorflow
+from garfield.runs import ends_with_parent
 from garfield.runs.interrupts import raise_again_if_dropped
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # as malloc.h has them
@@ -41,6 +45,20 @@ def keep_heap() -> None:
         mallopt(_ARENA_MAX, 2)
 
 
+def peak_memory_bytes() -> int:
+    """The most that this process has held so far.
+
+    Linux's ru_maxrss is no less than what the process that started this one held then, so the
+    kernel's own mark of this address space is read where there is one.
+    """
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
 def die_with_parent() -> None:
     """Ask the kernel to kill this process when its parent ends, however that ends.
 
@@ -49,6 +67,18 @@ def die_with_parent() -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def ending_with_parent(command: Iterable[str | Path]) -> list[str]:
+    """That command, to be killed when this process ends, or the thread of it that starts it.
+
+    It is the same process: its pid, its signals and its exit code are the command's. Ctrl-C reaches
+    it, whatever this process was started with.
+    """
+    words = [str(word) for word in command]
+    if sys.platform != "linux":
+        return words
+    return [sys.executable, "-I", "-S", ends_with_parent.__file__, str(os.getpid()), *words]
 
 
 def end_on_sigterm() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from garfield.apps.settings import Settings
 from garfield.core.blame import UNFORESEEN
 from garfield.core.errors import ConfigError
-from garfield.runs.checkpoints import Checkpoints, read_checkpoint
+from garfield.runs.checkpoints import SUFFIX, Checkpoints, read_checkpoint
 
 WORSE = 0.1
 """How much accuracy a run may lose by faults that it bears."""
@@ -61,7 +61,7 @@ def checkpoints(directories: Iterable[Path]) -> list[Violation]:
     """Every checkpoint can be read, and no part of one lies about."""
     found = []
     for directory in directories:
-        for path in sorted(directory.glob("*.npz")):
+        for path in sorted(directory.glob(f"*{SUFFIX}")):
             try:
                 saved = read_checkpoint(path)
             except ConfigError as problem:

@@ -27,7 +27,7 @@ from garfield.launch.drill.logs import Logs
 from garfield.launch.drill.rehearsal import ENDLESS, STEPS_MORE
 from garfield.launch.drill.schedule import LAUNCHER, Fault, FaultKind
 from garfield.launch.drill.watch import Watch, descriptors, session, until
-from garfield.runs.process import die_with_parent
+from garfield.runs.process import ending_with_parent
 from garfield.runs.scratch import short_place
 
 _GONE_S = 20.0
@@ -258,8 +258,8 @@ class LauncherStage:
         told = words or ("--config", str(settings), "--out", str(self._out))
         log = os.open(self._logs.path(LAUNCHER), os.O_WRONLY)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "garfield", "train", *told], stdin=subprocess.DEVNULL,
-            stdout=log, stderr=log, start_new_session=True, preexec_fn=_as_in_a_terminal,
+            ending_with_parent([sys.executable, "-m", "garfield", "train", *told]),
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             env={**os.environ, "TMPDIR": str(self._tmp)},
         )  # fmt: skip
         os.close(log)
@@ -325,12 +325,3 @@ class LauncherStage:
         assert self._process is not None
         code, said = self._process.returncode, self._logs.last_line(LAUNCHER)
         return Violation(Broken.EXIT_CODE, f"the launcher ended with {code}, and said: {said}")
-
-
-def _as_in_a_terminal() -> None:
-    """As in a terminal: a shell may have started us with Ctrl-C ignored, which is inherited.
-
-    And end with the drill, however that ends.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    die_with_parent()
