@@ -12,7 +12,7 @@ from garfield.launch.node import NodeOptions
 from garfield.launch.node_checkpoints import NodeCheckpoints
 from garfield.launch.processes import Fault, Processes
 from garfield.nodes.outbox import Outbox
-from garfield.runs.checkpoints import Checkpoints
+from garfield.runs.checkpoints import Checkpoints, read_checkpoint
 from garfield.transport.collectives import CollectiveTransport
 from garfield.transport.contract import Key, first
 from tests.marks import heavy_but
@@ -28,8 +28,8 @@ def final_model(settings, directory):
     with Processes(settings, NodeOptions(checkpoints=NodeCheckpoints(directory))) as nodes:
         nodes.start()
         nodes.run(events.append)
-    with np.load(Checkpoints(directory).saved("server-0")[settings.steps]) as content:
-        return content["vector"], [event for event in events if event["event"] == "step"]
+    saved = read_checkpoint(Checkpoints(directory).saved("server-0")[settings.steps])
+    return saved.vector, [event for event in events if event["event"] == "step"]
 
 
 @pytest.mark.heavy
@@ -52,8 +52,8 @@ def test_a_resumed_run_goes_on_over_collectives(tmp_path):
     with Processes(settings, NodeOptions(checkpoints=checkpoints)) as nodes:
         nodes.start()
         nodes.run(lambda event: None)
-    with np.load(Checkpoints(tmp_path / "parts").saved("server-0")[12]) as content:
-        np.testing.assert_array_equal(content["vector"], whole)
+    saved = read_checkpoint(Checkpoints(tmp_path / "parts").saved("server-0")[12])
+    np.testing.assert_array_equal(saved.vector, whole)
 
 
 CRASHES = heavy_but(

@@ -14,8 +14,6 @@ sets RANK and WORLD_SIZE) each computes its share of every batch, and gradients 
 from __future__ import annotations
 
 import os
-import resource
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -31,6 +29,7 @@ from torch.nn import functional
 from garfield.core.errors import ConfigError, DivergedError
 from garfield.core.events import Event, Sink
 from garfield.runs.checkpoints import Checkpoint, Checkpoints, read_checkpoint
+from garfield.runs.process import peak_memory_bytes
 from garfield.runs.run_directory import RunDirectory
 from garfield.split.client.data_set import DataSet
 from garfield.split.client.loader import SplitLoader
@@ -39,6 +38,7 @@ from garfield.split.client.servers import Servers
 from garfield.split.models import PRETRAINED, SPLIT_MODELS, load
 from garfield.split.models.cutting import CutModel
 from garfield.split.settings import FineTuning
+from garfield.transport.process_groups import init_process_group
 
 _NODE = "client"  # whose checkpoints these are
 
@@ -179,7 +179,8 @@ class Trainer:
             "loader": self.loader.state_dict(),
             "buffers": dict(trained.named_buffers()),
         }
-        return Checkpoint(self.step, vector.astype(np.float32, copy=False), state)
+        layout = [(name, tuple(each.shape)) for name, each in trained.named_parameters()]
+        return Checkpoint(self.step, vector.astype(np.float32, copy=False), state, layout)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from there."""
@@ -272,12 +273,6 @@ def loaded(settings: FineTuning, classes: int) -> CutModel:
     return load(settings.model, weights, classes=classes, seed=settings.loading.seed)
 
 
-def peak_memory_bytes() -> int:
-    """The most that this process has held, as the system counts it."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
 def _prepared(
     settings: FineTuning, stack: ExitStack, opened: Callable[[str], DataSet] | None
 ) -> Trainer:
@@ -319,7 +314,7 @@ def _with_ranks(settings: FineTuning, stack: ExitStack) -> FineTuning:
     if ranks == 1:
         return settings
     if not distributed.is_initialized():
-        distributed.init_process_group("gloo")
+        init_process_group("gloo")
         stack.callback(distributed.destroy_process_group)
     loading = replace(settings.loading, rank=distributed.get_rank(), ranks=ranks)
     return replace(settings, loading=loading)

@@ -37,6 +37,7 @@ from garfield.transport.contract import (
     all_of,
 )
 from garfield.transport.identity import PeerAddress
+from garfield.transport.process_groups import init_process_group
 
 Backend = Literal["gloo", "nccl"]
 WAITS = Silence(Reason.WAITS_FOR_OTHERS, "waits with us for the others")
@@ -156,7 +157,6 @@ class CollectiveTransport:
         """Form the group; who is still missing at the deadline."""
         if self._joined:
             return ()
-        import torch.distributed as dist
 
         left = timedelta(seconds=max(0.1, deadline - time.monotonic()))
         try:
@@ -171,7 +171,7 @@ class CollectiveTransport:
         except RuntimeError:
             return self.members[:1]  # it keeps the store
         _speak_by_loopback()
-        dist.init_process_group(
+        init_process_group(
             self._backend, store=self._store, rank=self.rank, world_size=len(self.members),
             timeout=self._timeout,
         )  # fmt: skip

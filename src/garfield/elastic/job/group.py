@@ -20,12 +20,14 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+import torch._dynamo  # 1.4 s that nobody shall wait for when members meet: see process_groups
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # torch hides them
 from torch.nn.parallel import DistributedDataParallel
 
 from garfield.elastic.job.coordination import Generation
+from garfield.transport.process_groups import init_process_group
 
 GLOO, NCCL = "gloo", "cpu:gloo,cuda:nccl"
 """What carries tensors, by where they are: control words are always in memory."""
@@ -103,7 +105,7 @@ class WorkerGroup:
         """Meet the others, all of whom are known to be here; GroupBroken if one goes meanwhile."""
         self._is_open, timeout = True, timedelta(seconds=timeout_s)
         with failures():
-            dist.init_process_group(
+            init_process_group(
                 self.backend, store=place.store, rank=self.rank, world_size=self.size,
                 timeout=timeout,
             )  # fmt: skip
@@ -112,7 +114,7 @@ class WorkerGroup:
         """Meet the others where the environment says, as torchrun has it."""
         self._is_open = True
         with failures():
-            dist.init_process_group(self.backend, timeout=timedelta(seconds=timeout_s))
+            init_process_group(self.backend, timeout=timedelta(seconds=timeout_s))
 
     def close(self) -> None:
         """Leave; members who still wait for this one notice."""
