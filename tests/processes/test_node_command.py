@@ -72,6 +72,12 @@ def until_said(process, text):
     pytest.fail(f"it ended without saying {text!r}: {process.stderr.read()}")
 
 
+def rewrite(cluster, pattern, replacement):
+    text = cluster.path.read_text()
+    assert re.search(pattern, text)
+    cluster.path.write_text(re.sub(pattern, replacement, text))
+
+
 def make_certs(cluster):
     done = subprocess.run(
         [GARFIELD, "certs", "--cluster", cluster.path], capture_output=True, text=True, check=True
@@ -80,7 +86,8 @@ def make_certs(cluster):
 
 
 @pytest.mark.slow
-def test_four_processes_with_tls_train_together_whoever_starts_late(cluster, tmp_path):
+def test_four_processes_train_together_though_one_is_late_and_dials_in(cluster, tmp_path):
+    rewrite(cluster, 'worker-2 = ".*"', 'worker-2 = "dials-in"')
     make_certs(cluster)
     nodes = {"server-0": cluster("server-0", "--out", "kept")}
     nodes |= {name: cluster(name, "--out", f"of-{name}") for name in ("worker-0", "worker-1")}
@@ -90,10 +97,11 @@ def test_four_processes_with_tls_train_together_whoever_starts_late(cluster, tmp
     for name, process in nodes.items():
         assert process.returncode == 0, told[name]
     assert "step 20/20, accuracy" in told["server-0"][0]
+    assert "worker-2 dials its servers" in told["worker-2"][0]
     assert "worker-2 is done at step 20" in told["worker-2"][0]
     rows = (tmp_path / "kept/metrics.jsonl").read_text().splitlines()
     assert sum(json.loads(row)["event"] == "step" for row in rows) == 20
-    assert (tmp_path / "kept/checkpoints/server-0-00000020.npz").exists()
+    assert (tmp_path / "kept/checkpoints/server-0-00000020.safetensors").exists()
     of_server = json.loads((tmp_path / "kept/summary.json").read_text())
     assert (of_server["node"], of_server["role"], of_server["steps"]) == ("server-0", "server", 20)
     assert of_server["accuracy"] > 0.5
@@ -272,6 +280,34 @@ def test_a_cluster_file_with_mistakes_is_refused(cluster, old, new, message):
     done = invoke(words)
     assert done.exit_code == 2
     assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "message"),
+    [
+        ('server-0 = ".*"', 'server-0 = "dials-in"', "which only workers may be: a server has to"),
+        ('worker-1 = ".*"', 'worker-1 = "dials_in"', "needs an address like"),
+        (
+            '(?s)"ssmw"(.*)worker-1 = "[^"]*"',
+            r'"aggregathor"\nlossy-workers = 1\1worker-1 = "dials-in"',
+            "vectors travel as datagrams",
+        ),
+    ],
+)
+def test_who_cannot_dial_in_is_refused(cluster, pattern, replacement, message):
+    rewrite(cluster, pattern, replacement)
+    done = invoke(["node", "--cluster", str(cluster.path), "--name", "worker-0"])
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_who_dials_in_cannot_listen(cluster):
+    rewrite(cluster, 'worker-0 = ".*"', 'worker-0 = "dials-in"')
+    make_certs(cluster)
+    words = ["node", "--cluster", str(cluster.path), "--name", "worker-0"]
+    done = invoke([*words, "--listen", "127.0.0.1:0"])
+    assert done.exit_code == 2
+    assert "worker-0 dials in, so it listens nowhere. Leave out --listen" in done.stderr
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:99999", "127.0.0.1", ":7000", "127.0.0.1:-1"])

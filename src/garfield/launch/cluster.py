@@ -12,6 +12,9 @@
     server-0 = "10.0.0.1:7000"
     worker-0 = "10.0.0.2:7000"
 
+A worker that nobody can call, behind NAT for one, has `"dials-in"` in the place of an
+address: it opens links to its servers, and they ask over these.
+
 Every machine has the same file. Nodes may start in any order: whoever is not
 there yet is asked again; who is excluded is neither asked nor answered. Without
 certificates a node listens on loopback only, unless the file says `insecure = true`,
@@ -41,6 +44,7 @@ from garfield.nodes.worker import Worker
 from garfield.report.scores import score_of
 from garfield.runs.user_files import without_files
 from garfield.transport.addresses import check_address, check_listen, is_loopback
+from garfield.transport.identity import DIALS_IN, PeerAddress
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class Cluster:
 
     settings: Settings
     nodes: Mapping[str, str]
-    """host:port of each node, by name."""
+    """host:port of each node, by name, or `DIALS_IN`."""
     tls: Path | None = None
     insecure: bool = False
     path: Path | None = None
@@ -79,6 +83,11 @@ class Cluster:
         """Role of each node, as its certificate must say."""
         s = self.settings
         return {name: s.application.role(s, name) for name in (*s.server_names, *s.worker_names)}
+
+    @property
+    def called(self) -> list[str]:
+        """Who listens; the others dial in."""
+        return [name for name in self.roles if self.nodes[name] != DIALS_IN]
 
     def check_name(self, name: str) -> None:
         """Refuse one that does not take part."""
@@ -108,6 +117,7 @@ def read_cluster(path: Path) -> Cluster:
     tls = None if trust.tls is None else path.parent / trust.tls
     cluster = Cluster(settings, nodes, tls, trust.insecure, path)
     _check_nodes(path, nodes, list(cluster.roles), settings.nodes.exclude)
+    _check_dialling(path, cluster)
     return cluster
 
 
@@ -120,16 +130,21 @@ def run_cluster_node(
     After its last step it stays for `give_up_s`: slower peers may still want its last vector.
     A server that is alone ends at once if all its workers took part in the last step.
     """
-    from garfield.transport.identity import PeerAddress
-
-    settings = cluster.settings
+    settings, called = cluster.settings, cluster.called
     cluster.check_name(name)
-    listen = cluster.nodes[name] if listen is None else listen
-    _check_listening(cluster, name, listen)
+    if name in called:
+        listen = cluster.nodes[name] if listen is None else listen
+        _check_listening(cluster, name, listen)
+    elif listen is not None:
+        raise ConfigError(
+            f"{name} dials in, so it listens nowhere. Leave out --listen, or give it an address "
+            f"in {cluster.path or 'the cluster file'}."
+        )
     peers = {peer: PeerAddress(cluster.nodes[peer], role) for peer, role in cluster.roles.items()}
     transport = transport_of(settings)(
         name, peers, listen=listen, credentials=_credentials(cluster, name),
-        insecure_ok=cluster.insecure,
+        insecure_ok=cluster.insecure, dials=() if listen else settings.server_names,
+        takes_links=listen is not None and len(called) < len(peers),
     )  # fmt: skip
 
     def stay(node: Server | Worker) -> None:
@@ -160,6 +175,8 @@ def line(event: Event, total: int) -> str | None:
     name = event["node"]
     match event["event"]:
         case "address":
+            if event["address"] == DIALS_IN:
+                return f"{name} dials its servers"
             return f"{name} listens on {event['address']}"
         case "done":
             return f"{name} is done at step {event['step']}"
@@ -249,10 +266,27 @@ def _check_nodes(
     for name, address in nodes.items():
         if name not in expected and name not in excluded:
             raise UnknownName("a node that the settings speak of", name, expected)
-        check_address(f"{path}: {name}", address)
+        if address != DIALS_IN:
+            check_address(f"{path}: {name}", address)
     missing = [name for name in expected if name not in nodes]
     if missing:
         raise ConfigError(f"{path} does not say where these listen: {', '.join(missing)}.")
-    shared = [a for a, b in pairwise(sorted(nodes.values())) if a == b]
+    addresses = sorted(address for address in nodes.values() if address != DIALS_IN)
+    shared = [a for a, b in pairwise(addresses) if a == b]
     if shared:
         raise ConfigError(f"{path}: two nodes cannot both listen on {shared[0]}.")
+
+
+def _check_dialling(path: Path, cluster: Cluster) -> None:
+    """Refuse whoever dials in and has to be called all the same."""
+    for name in sorted(set(cluster.roles) - set(cluster.called)):
+        if (role := cluster.roles[name]) != "worker":
+            raise ConfigError(
+                f'{path}: {name} is "{DIALS_IN}", which only workers may be: a {role} has to be '
+                "called. Give it an address."
+            )
+        if cluster.settings.lossy_links is not None:
+            raise ConfigError(
+                f'{path}: {name} is "{DIALS_IN}", and on lossy links vectors travel as datagrams, '
+                "which need an address. Give it one, or make no link lossy."
+            )
