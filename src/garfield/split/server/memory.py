@@ -39,6 +39,8 @@ _GUESSED = 24
 """Images' worth of memory that each sample of a first rehearsal may take; ResNet-18 takes 12."""
 _DECODING = 6  # float32 images in memory for each one being decoded and transformed
 FAR_BATCH = 128  # where samples outweigh weights also for small images
+_TELLING = 64 << 20  # bytes between two peaks of which the noise, some MiB, is little
+_MOST_LOST = 4  # workers in a row, for one measurement: more than are idle on a small server
 _WIDER = 1.25  # after a request was killed although it had what was predicted
 
 
@@ -182,8 +184,10 @@ class MemoryBook:
 
     async def _measured(self, rehearsal: Rehearsal) -> Measured:
         measured = await self._rehearsed(rehearsal, PROFILE_BATCHES, rehearsal.first_guess)
-        if 2 * measured.line.base_bytes > max(PROFILE_BATCHES) * measured.line.per_sample_bytes:
-            # so far weights were most of it: where samples take over, the line gets steeper
+        per_sample, (few, many) = measured.line.per_sample_bytes, PROFILE_BATCHES
+        weights_are_most = 2 * measured.line.base_bytes > many * per_sample
+        if weights_are_most or (many - few) * per_sample < _TELLING:
+            # where samples take over from weights the line gets steeper, and noise is less there
             guess = rehearsal.first_guess + 2 * measured.line.predict(FAR_BATCH)
             far = await self._rehearsed(rehearsal, (FAR_BATCH,), guess)
             measured = measured.with_peaks(far.peaks)
@@ -193,16 +197,26 @@ class MemoryBook:
     async def _rehearsed(
         self, rehearsal: Rehearsal, batches: tuple[int, ...], guess: int
     ) -> Measured:
-        """Try with ever more memory, up to all that a request can get."""
+        """Try with ever more memory, up to all that a request can get.
+
+        A worker that was lost for another reason may have been dead before it was asked: others
+        are tried, but not for ever, as it may be the model that ends them.
+        """
+        lost = 0
         while True:
             most = self._queue.largest_bytes - 1
             guess = min(guess, most)
             grant = await self._queue.granted(guess, 1, 1)
             try:
                 return await _tried(grant, rehearsal, batches)
-            except WorkerLost as lost:
-                if not lost.by_memory:
-                    raise Refusal.FAILED.error("A worker was lost while it measured.") from None
+            except WorkerLost as problem:
+                if not problem.by_memory:
+                    lost += 1
+                    if lost < _MOST_LOST:
+                        continue
+                    raise Refusal.FAILED.error(
+                        f"{lost} workers were lost, one after the other, while they measured."
+                    ) from None
             except RequestRefused as refused:
                 if refused.refusal != Refusal.OUT_OF_MEMORY.word:
                     raise
