@@ -44,7 +44,6 @@ from benchmarks.split_world import SplitWorld, split_world
 from garfield.core.errors import ConfigError
 from garfield.report.machine import processor
 from garfield.report.plain_tables import plain_table
-from garfield.report.tables import duration
 from garfield.split.planner import distinct_cuts, predict
 
 QUESTION = "How often is the split that a planner chooses within 5 % of the best one?"
@@ -147,9 +146,12 @@ def _all_timed(
                     timing.plan(setting, plan_again)
                     timing.time(setting, partial(_tell, console, setting))
                 left.remove(setting)
-                took = duration(time.monotonic() - began)
-                ahead = duration(seconds_left(left, raw.read_file(path)))
-                told = f"{len(todo) - len(left)} of {len(todo)}, {setting}: {took}; {ahead} left"
+                took_s = time.monotonic() - began
+                left_min = seconds_left(left, raw.read_file(path)) / 60
+                told = (
+                    f"{len(todo) - len(left)} of {len(todo)}, {setting}: {took_s:.0f} s; "
+                    f"{left_min:.0f} minutes left"
+                )
                 console.print(told, soft_wrap=True)
 
 

@@ -32,7 +32,8 @@ from garfield.split.server.settings import amount
 QUESTION = (
     "Where does plain fine-tuning run out of memory, or of a weak core, and a split does not?"
 )
-WAYS = {"plain": ["--baseline"], "split": []}
+WAYS = {"plain": ["--baseline", "--chunk", "0"], "split": []}
+"""Plain is as in the thesis: whole batches."""
 CLIENTS = ("strong", "little memory", "weak")
 _QUOTAS = (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup"))  # of version 1 and 2
 

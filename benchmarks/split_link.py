@@ -6,7 +6,7 @@ the optimizer's step: seconds of an iteration, once requests ahead of training f
 (two iterations are not counted), and bytes that were counted on arrival.
 
     plain            every layer at the client, the frozen ones on whole batches, as in the thesis
-    plain, chunked   the same, the frozen layers 50 samples at a time
+    plain, chunked   the same, the frozen layers 50 samples at a time, as they do by default
     split            where the adaptive planner cuts, from the link as it was measured
     predictive       where the predictive planner cuts, from times of both sides as well
     webdataset       plain, by WebDataset's own loader from shards in the store's S3
@@ -36,12 +36,13 @@ from rich.table import Table
 
 from benchmarks.alone import alone
 from benchmarks.split_timed import TimedClient
-from benchmarks.split_timings import CutTime
+from benchmarks.split_timings import standard_error
 from benchmarks.split_world import SplitWorld, checked, split_world
 from garfield.report.machine import processor
 from garfield.report.plain_tables import plain_table
 from garfield.report.split_summary import size
 from garfield.split.planner import Situation, choose
+from garfield.split.settings import Loading
 
 QUESTION = "How long does an iteration take over a limited link, and what crosses it?"
 
@@ -87,7 +88,7 @@ class Cell:
     @property
     def deviation(self) -> float:
         """The standard error of the mean, as a share of it."""
-        return CutTime([*self.seconds]).deviation
+        return standard_error(self.seconds)
 
     def told(self) -> dict[str, Any]:
         """For results and recipes."""
@@ -193,7 +194,7 @@ class _Bench:
             split = self._split(model, stored_as, batch, mbps, way)
             told = self._client(model).time(
                 stored_as, mbps=mbps, batch=batch, split=split, iterations=self.iterations,
-                least_s=LEAST_S, chunk=PLAIN.get(way, 0),
+                least_s=LEAST_S, chunk=PLAIN.get(way, Loading.chunk),
             )  # fmt: skip
         return Cell(
             model, stored_as, batch, mbps, way, split, tuple(told["seconds"]),

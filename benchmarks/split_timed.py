@@ -20,6 +20,7 @@ from benchmarks.split_timings import situation_from
 from benchmarks.split_world import SplitWorld
 from garfield.core.errors import RunError
 from garfield.split.planner import Situation
+from garfield.split.settings import Loading
 
 FAST = 1000.0
 """Mbps, for what is not timed."""
@@ -67,7 +68,7 @@ class TimedClient:
 
     def time(
         self, stored_as: str, *, mbps: float, batch: int, split: int, iterations: int,
-        least_s: float = 0.0, chunk: int = 0, hopeless_s: float | None = None,
+        least_s: float = 0.0, chunk: int = Loading.chunk, hopeless_s: float | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Train at a cut: seconds of each iteration behind the first two, and their bytes."""
         network = self._world.network

@@ -80,9 +80,10 @@ def test_a_split_is_timed_as_the_cut_that_it_was_merged_into():
 
 
 def test_a_time_is_the_mean_of_all_visits_with_its_standard_error():
-    time = timings(timed(1, 2.0, 3.0), timed(1, 4.0)).times[1]
+    time = timings(timed(1, 1.5, 2.5), timed(1, 2.0, 4.0, 5.0, 3.0)).times[1]
     assert (time.mean_s, time.visits) == (3.0, 2)
-    assert time.deviation == pytest.approx(1 / math.sqrt(3) / 3)
+    assert time.deviation == pytest.approx(1 / math.sqrt(3) / 3)  # of 2, 3 and 4
+    assert timings(timed(1, 1.5, 2.5)).times[1].deviation == math.inf
 
 
 def test_a_visit_that_was_broken_off_tells_only_the_least():
@@ -99,8 +100,8 @@ def test_a_visit_that_was_broken_off_tells_only_the_least():
 def test_five_percent_or_two_deviations_of_the_ratio_are_allowed_but_never_above_ten(
     spread, allowed
 ):
-    # two values 1 ± spread have a standard error of spread
-    times = [CutTime([1 - spread, 1 + spread], 1) for _ in range(2)]
+    # two pairs of means 1 ± spread have a standard error of spread
+    times = [CutTime([1 - spread] * 2 + [1 + spread] * 2, 1) for _ in range(2)]
     assert tolerance(*times) == allowed
 
 
@@ -108,7 +109,7 @@ def test_a_planner_is_right_within_tolerance_of_the_best_timed_cut():
     chosen = representative(distinct_cuts(SITUATION), choose(SITUATION, "adaptive").split)
     assert chosen == 3  # 80 kB of 128 samples are more than 8 MB
     for seconds, right in ((1.04, True), (1.06, False)):
-        found = timings(timed(0, 9.0, 9.0), timed(1, 1.0, 1.0), timed(3, seconds, seconds))
+        found = timings(timed(0, 9.0), timed(1, *[1.0] * 4), timed(3, *[seconds] * 4))
         judged = verdict(SETTING, found, "adaptive")
         assert (judged.chosen, judged.best, judged.is_right) == (3, 1, right)
         assert judged.ratio == pytest.approx(seconds)
@@ -122,10 +123,12 @@ def test_what_is_near_the_best_or_chosen_is_visited_until_it_is_known_well():
     far, near = timed(0, 3.0, 3.0), timed(4, 1.1, 1.1)
     found = timings(far, timed(1, *steady), timed(3, *steady), near)
     assert found.unsettled(["adaptive"]) == [4]
-    noisy = timings(far, timed(1, *steady), timed(3, 1.0, 2.0, 1.0, 2.0), timed(4, *steady))
+    noisy = timings(far, timed(1, *steady), timed(3, 1.0, 1.0, 2.0, 2.0), timed(4, *steady))
     assert noisy.unsettled(["adaptive"]) == [3]  # far from the best, but chosen
     assert noisy.unsettled([]) == []
-    tired = timings(*[timed(3, 1.0, 2.0)] * 5)
+    bursts = timings(far, timed(1, *steady), timed(3, 0.5, 1.5, 0.5, 1.5), timed(4, *steady))
+    assert bursts.unsettled(["adaptive"]) == []
+    tired = timings(*[timed(3, 1.0, 1.0), timed(3, 2.0, 2.0)] * 3)
     assert tired.unsettled(["adaptive"]) == []
 
 
