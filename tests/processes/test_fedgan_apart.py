@@ -21,8 +21,10 @@ GARFIELD = [str(Path(sys.executable).parent / "garfield"), "fedgan"]
 PATIENCE_S = 180
 SMALL = [
     "--gan", "lsgan(width=0.125)", "--fraction", "1.0", "--local-steps", "2", "--batch", "8",
-    "--judge", "none", "--evaluate-every", "0", "--lease-s", "1", "--round-timeout-s", "20",
+    "--judge", "none", "--evaluate-every", "0",
 ]  # fmt: skip
+PATIENT = ["--lease-s", "20", "--round-timeout-s", "120"]  # a busy machine makes nobody late
+HASTY = ["--lease-s", "1", "--round-timeout-s", "20"]
 
 
 def pictures(folder, seed, kinds):
@@ -104,7 +106,7 @@ def test_devices_join_by_hand_and_learn_with_their_own_images(
 ):
     at = free_address()
     devices = joined(start, own, [at], certificates)  # before there is a server
-    server = start("train", *SMALL, "--devices", "2", "--data", reference, "--listen", at,
+    server = start("train", *SMALL, *PATIENT, "--devices", "2", "--data", reference, "--listen", at,
                    "--certificates", certificates, "--rounds", "3", "--out", "run")  # fmt: skip
     out, _ = server.communicate(timeout=PATIENCE_S)
     assert server.returncode == 0, out
@@ -119,12 +121,33 @@ def test_devices_join_by_hand_and_learn_with_their_own_images(
 
 
 @pytest.mark.heavy
+def test_devices_without_labels_join_by_hand(start, tmp_path, certificates, reference, own):
+    """Their folders have other names than the server's, and nobody looks at them."""
+    at = free_address()
+    (tmp_path / "one" / "dark").rename(tmp_path / "one" / "whatever")
+    devices = joined(start, own, [at], certificates)
+    server = start("train", *SMALL, *PATIENT, "--devices", "2", "--data", reference, "--listen", at,
+                   "--certificates", certificates, "--rounds", "2", "--clusters", "2",
+                   "--out", "run")  # fmt: skip
+    out, _ = server.communicate(timeout=PATIENCE_S)
+    assert server.returncode == 0, out
+    told = [device.communicate(timeout=PATIENCE_S)[0] for device in devices]
+    assert [device.returncode for device in devices] == [0, 0], told
+    assert all("fitted to sums of their features that devices send" in each for each in told)
+    assert sorted(events(tmp_path / "run")[0]["per_class"]) == [18, 36]
+    clusters = json.loads((tmp_path / "run" / "clusters.json").read_text())
+    dark, light = sorted(np.mean(centroid) for centroid in clusters["centroids"])
+    assert dark < -0.7 < 0.5 < light
+
+
+@pytest.mark.heavy
 def test_another_server_takes_over_when_the_first_is_killed(
     start, tmp_path, certificates, reference, own
 ):
     first, second = free_address(), free_address()
-    server = start("train", *SMALL, "--devices", "2", "--data", reference, "--listen", first,
-                   "--certificates", certificates, "--rounds", "99999", "--out", "run")  # fmt: skip
+    server = start("train", *SMALL, *HASTY, "--devices", "2", "--data", reference, "--listen",
+                   first, "--certificates", certificates, "--rounds", "99999",
+                   "--out", "run")  # fmt: skip
     joined(start, own, [first, second], certificates)
     run = tmp_path / "run"
     until(lambda: rounds(run))

@@ -1,32 +1,28 @@
 """What crosses the wire of a device: models and declared metadata, and nothing of its data.
 
+Without labels it is asked for sums of features too: of many images, and none of one.
+
 Device and server talk through a relay that keeps all bytes, without TLS so that they can be read.
 The images are noise, so that no part of them can be in anything else by chance.
 """
 
 import socket
 import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
 import torch
 
-from garfield.core.config import made
-from garfield.fedgan.device import DeviceData, Trainer
-from garfield.fedgan.metadata import DeviceMetadata
-from garfield.fedgan.networks import gan_for
-from garfield.fedgan.nodes.device_node import DeviceLimits, DeviceNode
-from garfield.fedgan.nodes.messages import METADATA, REPORT, About
-from garfield.fedgan.nodes.node_process import Wiring, first_state
-from garfield.fedgan.nodes.server_node import ServerLimits, ServerNode
-from garfield.fedgan.nodes.state_vector import StateLayout
-from garfield.fedgan.settings import FedganSettings
-from garfield.fedgan.state import open_state_database
+from garfield.fedgan.cluster_features import PixelFeatures, own_features
+from garfield.fedgan.clustering import ROUNDS as MOST_SUMS
+from garfield.fedgan.device import DeviceData
+from garfield.fedgan.nodes.messages import METADATA, REPORT
+from tests.fedgan_pair import ABOUT, CLUSTERED, LAYOUT, Pair
 
 pytestmark = pytest.mark.slow
 
 ROUNDS = 3
-ABOUT = About("lsgan(width=0.125)", (1, 28, 28), ("one", "two"), False, "reset")
 
 
 class Relay:
@@ -81,39 +77,17 @@ def pieces(array, length=16, every=256):
     return {data[at : at + length] for at in range(0, len(data) - length, every)}
 
 
-def test_nothing_of_the_data_leaves_a_device(tmp_path):
+@pytest.mark.parametrize("about", [ABOUT, CLUSTERED], ids=["labels", "clusters"])
+def test_nothing_of_the_data_leaves_a_device(about, tmp_path):
     rng = np.random.default_rng(1)
     images = rng.integers(0, 256, (64, 1, 28, 28), dtype=np.uint8)
     labels = torch.from_numpy(rng.integers(0, 2, 64))
     data = DeviceData(torch.from_numpy(images), labels)
-    settings = made(
-        FedganSettings,
-        {"devices": 1, "fraction": 1.0, "rounds": ROUNDS, "local_steps": 2, "batch": 8},
-    )
-    gan = gan_for(ABOUT.gan, ABOUT.image)
-    wiring = Wiring(("server-0",), ("device-0",), None)
-    database = open_state_database(tmp_path / "state.sqlite", "wire")
-    serving = wiring.transport("server-0", {}, listen="127.0.0.1:0")
-    server = ServerNode("server-0", gan, ABOUT, settings, serving, ["device-0"], database,
-                        ServerLimits(round_s=60))  # fmt: skip
-    relay = Relay(serving.address)
-    dialling = wiring.transport("device-0", {"server-0": relay.address})
-    layout = StateLayout.of(first_state(gan, ABOUT))
-    device = DeviceNode(
-        0, Trainer(gan), data, dialling, ["server-0"], layout=layout,
-        metadata=DeviceMetadata(data.class_counts(2)), limits=DeviceLimits(give_up_s=60),
-    )  # fmt: skip
-    leading = threading.Thread(target=server.run)
-    leading.start()
-    try:
-        assert device.run() == "all rounds are over"
-    finally:
-        leading.join()
-        dialling.close()
-        relay.close()
-        serving.close()
-        kept = database.latest()
-        database.close()
+    pair = Pair(tmp_path, data, rounds=ROUNDS, about=about)
+    with pair, closing(Relay(pair.address)) as relay:
+        with pair.device(at=relay.address) as device:
+            assert device.run() == "all rounds are over"
+        kept = pair.database.latest()
     assert kept.round == device.turns_trained == ROUNDS
 
     # what is seen is what was sent: the last model is in it, but for where it was cut in frames
@@ -121,9 +95,15 @@ def test_nothing_of_the_data_leaves_a_device(tmp_path):
     assert sum(piece in relay.sent for piece in largest) > 0.95 * len(largest)
 
     as_trained_on = data.batch(np.arange(64))[0].numpy()
-    for form in (images, as_trained_on, images.astype(np.float32), labels.numpy().astype(np.uint8)):
+    features = own_features(data, PixelFeatures()).numpy()
+    for form in (
+        images, as_trained_on, images.astype(np.float32), labels.numpy().astype(np.uint8),
+        features, features.astype(np.float64),
+    ):  # fmt: skip
         assert not any(piece in relay.sent for piece in pieces(form))
 
-    # and it is no more than states, reports and metadata take
-    declared = 4 * (ROUNDS * (layout.length + REPORT.length) + METADATA.length)
-    assert 4 * ROUNDS * layout.length < len(relay.sent) < 1.05 * declared + 20_000
+    # and it is no more than states, reports and metadata take, and sums if they are asked for
+    declared = 4 * (ROUNDS * (LAYOUT.length + REPORT.length) + METADATA.length)
+    if about.clusters is not None:
+        declared += 8 * (1 + MOST_SUMS) * len(about.classes) * (1 + features.shape[1])
+    assert 4 * ROUNDS * LAYOUT.length < len(relay.sent) < 1.05 * declared + 20_000

@@ -11,13 +11,17 @@ from garfield.cli.app import run
 from garfield.core.config import made
 from garfield.core.errors import ConfigError, InputError
 from garfield.data import load
+from garfield.fedgan.cluster_features import (
+    PixelFeatures,
+    features_for,
+    features_of,
+    own_features,
+    published_extractor,
+)
 from garfield.fedgan.clustering import (
     LEAST,
     ClusterSums,
-    PixelFeatures,
     PublishedClusters,
-    features_for,
-    features_of,
     federated_centroids,
     first_centroids,
     local_sums,
@@ -26,39 +30,12 @@ from garfield.fedgan.clustering import (
 from garfield.fedgan.device import DeviceData
 from garfield.fedgan.image_data import clustered, dataset_for, devices_of
 from garfield.fedgan.judging.shipped import SHIPPED
+from garfield.fedgan.metadata import MOST_SAMPLES
 from garfield.fedgan.networks import gan_for
 from garfield.fedgan.settings import FedganSettings
-from garfield.fedgan.simulation import simulated
+from garfield.fedgan.simulation import declared, declared_by, simulated
 from garfield.fedgan.weighting import kl_divergence
-
-KINDS = ("top", "left", "all", "none")
-
-
-def picture(kind, rng):
-    """16×16, with one half of it bright, or all, or none."""
-    pixels = rng.integers(0, 60, (16, 16))
-    where = {"top": np.s_[:8], "left": np.s_[:, :8], "all": np.s_[:], "none": np.s_[:0]}[kind]
-    pixels[where] += 180
-    return pixels.astype(np.uint8)
-
-
-def device(seed, **counts):
-    rng = np.random.default_rng(seed)
-    kinds = [kind for kind, count in counts.items() for _ in range(count)]
-    rng.shuffle(kinds)
-    images = np.stack([picture(kind, rng) for kind in kinds])[:, None]
-    truth = torch.tensor([KINDS.index(kind) for kind in kinds])
-    return DeviceData.unlabelled(torch.from_numpy(images)), truth
-
-
-def settings(**given):
-    given = {"devices": 3, "fraction": 0.34, "local_steps": 1, "batch": 4, "clusters": 4} | given
-    return made(FedganSettings, {"data": "folder:none"} | given)
-
-
-POPULATION = [
-    device(0, top=30, left=10, all=6), device(1, top=9, none=25), device(2, left=20, top=12, all=30)
-]  # fmt: skip
+from tests.fedgan_kinds import KINDS, POPULATION, device, picture, settings
 
 
 def test_devices_with_the_same_kinds_of_images_name_them_alike():
@@ -175,6 +152,81 @@ def test_features_of_shared_images_are_those_of_each_device_alone():
     assert all(torch.equal(a, b) for a, b in zip(shared, alone, strict=True))
 
 
+def test_features_do_not_depend_on_which_images_are_beside_each_other():
+    images = torch.randint(0, 256, (230, 1, 28, 28), dtype=torch.uint8)
+    extractor = features_for("fashion-small")
+    together = own_features(DeviceData.unlabelled(images), extractor)
+    for rows in ([7], [229, 0, 3], [*range(101, 230)]):
+        mine = DeviceData.unlabelled(images, np.array(rows))
+        assert torch.equal(own_features(mine, extractor), together[rows])
+    assert own_features(DeviceData.unlabelled(images[:0]), extractor).shape == (0, 128)
+
+
+@pytest.mark.parametrize("name", ["fashion", "mnist"])
+def test_no_image_has_a_larger_feature_than_its_extractor_says(name):
+    extractor = features_for(name)
+    rng = torch.Generator().manual_seed(0)
+    images = (
+        torch.rand(200, 1, 28, 28, generator=rng)
+        .sign()
+        .where(torch.rand(200, 1, 28, 28, generator=rng) < 0.5, torch.tensor(-1.0))
+    )
+    largest = extractor.features(images).abs().max()
+    assert largest <= extractor.most < 1000 * largest
+
+
+def test_an_extractor_is_found_by_what_was_published_of_it():
+    image = (1, 28, 28)
+    for data in ("fashion", "mnist", "folder:x"):
+        assert published_extractor(features_for(data).key, image).key == features_for(data).key
+    for key, told in (
+        ("small-cnn 2cdb", "by 'small-cnn 2cdb', which this version of the library does not have"),
+        ("pixels 9", "Install the version that the server has"),
+        ("inception-v3 " + 64 * "0", "does not have"),
+    ):
+        with pytest.raises(InputError, match=told):
+            published_extractor(key, image)
+    with pytest.raises(InputError, match=r"takes images of \(1, 28, 28\), .* are \(3, 32, 32\)"):
+        published_extractor(features_for("mnist").key, (3, 32, 32))
+
+
+def test_sums_are_read_as_they_were_sent():
+    rows = features_of([POPULATION[0][0]], PixelFeatures())[0]
+    for sent in (local_sums(rows, 3, np.random.default_rng(0)), ClusterSums.of(rows, rows[:4])):
+        read = ClusterSums.read("device-1", sent.as_row(4), 4, most=1.0)
+        assert torch.equal(read.counts[: len(sent.counts)], sent.counts)
+        assert torch.equal(read.sums[: len(sent.sums)], sent.sums)
+        assert read.counts.sum() == sent.counts.sum()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "told"),
+    [
+        ([LEAST - 1, 0.5, 0.5], f"a sum of 4.0 images for cluster 1. .* at least {LEAST}"),
+        ([-8, 0.0, 0.0], "a sum of -8.0 images for cluster 1"),
+        ([7.5, 0.0, 0.0], "a sum of 7.5 images for cluster 1"),
+        ([MOST_SAMPLES, 0.0, 0.0], "sums of 10000005 images, more than the 10000000"),
+        ([1e300, 0.0, 0.0], r"sums of 1e\+300 images, more than the 10000000"),
+        ([10, 20.1, 0.0], "a sum for cluster 1 that no 10 images have: .* at most 2 in size"),
+        ([10, 0.0, -1e9], "a sum for cluster 1 that no 10 images have"),
+        ([0, 0.1, 0.0], "a sum for cluster 1 that no 0 images have"),
+    ],
+)
+def test_sums_that_no_honest_device_sends_are_refused_by_name(cluster, told):
+    row = np.array([[5.0, 10.0, -10.0], cluster]).reshape(-1)
+    with pytest.raises(InputError, match=f"^device-3 sends {told}"):
+        ClusterSums.read("device-3", row, clusters=2, most=2.0)
+
+
+def test_a_device_declares_by_itself_what_it_declares_among_all():
+    given = settings(noise_epsilon=0.5, weak_devices=0.34, public_images="fashion", seed=3)
+    devices = [data.relabelled(truth) for data, truth in POPULATION]
+    together = declared(devices, 4, given, frozenset())
+    for number, data in enumerate(devices):
+        assert declared_by(number, data, 4, given) == together.declared(number)
+    assert len({together.declared(number).compute for number in range(3)}) == 2
+
+
 @pytest.mark.slow
 def test_clusters_of_clothes_are_mostly_of_one_class_and_labels_play_no_part():
     given = {"devices": 12, "partition": "dirichlet(alpha=0.5)", "clusters": 10, "seed": 1}
@@ -241,6 +293,8 @@ def test_settings_that_do_not_go_together_are_refused():
         made(FedganSettings, {"public_images": "fashion"})
     with pytest.raises(ConfigError, match="Give --public-images"):
         settings(noise_epsilon=1.0)
+    with pytest.raises(ConfigError, match="each would show sums of its features"):
+        settings(secure_aggregation=True)
     assert settings(noise_epsilon=1.0, public_images="fashion").population.clusters == 4
     with pytest.raises(ConfigError, match="clusters must be at least 2"):
         settings(clusters=1)

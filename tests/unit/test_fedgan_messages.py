@@ -8,7 +8,14 @@ from hypothesis import strategies as some
 from hypothesis.extra import numpy as arrays
 
 from garfield.core.errors import InputError, RunError
-from garfield.fedgan.nodes.messages import About, Announcement, Report
+from garfield.fedgan.nodes.messages import (
+    CLUSTERS,
+    About,
+    AboutClusters,
+    Announcement,
+    ClusterNotice,
+    Report,
+)
 from garfield.fedgan.nodes.state_vector import StateLayout
 from garfield.fedgan.nodes.turn import LARGEST_TOKEN, turn
 from garfield.transport.contract import NEWEST
@@ -72,11 +79,24 @@ def test_a_later_primarys_first_turn_is_beyond_all_of_the_one_before():
 
 
 ABOUT = About("lsgan", (1, 28, 28), ("shirt", "bag"), False, "reset")
+CLUSTERED = About(
+    "lsgan", (1, 28, 28), ("cluster 0", "cluster 1"), False, "reset",
+    clusters=AboutClusters("pixels 8", tells_sums=True),
+)  # fmt: skip
+NOTICE = ClusterNotice("pixels 8", (4, 64), 64 * "a", final=True, seed=3)
+
+SAID, TOLD = Announcement(1).as_json(), NOTICE.as_json()
 
 
 def test_documents_are_read_as_they_were_written():
-    assert About.read(ABOUT.as_json()) == ABOUT
-    for said in (Announcement(3, frozenset({1, 5})), Announcement(9, ended="all rounds are over")):
+    for about in (ABOUT, CLUSTERED):
+        assert About.read(about.as_json()) == about
+    for notice in (NOTICE, ClusterNotice("pixels 8", (4, 64), None, final=False, seed=0)):
+        assert ClusterNotice.read(CLUSTERS.read(CLUSTERS.to_payload(notice.as_json()))) == notice
+    for said in (
+        Announcement(3, frozenset({1, 5})), Announcement(9, ended="all rounds are over"),
+        Announcement(0, clusters=2**20 + 3),
+    ):  # fmt: skip
         assert Announcement.read(said.as_json()) == said
     for report in (Report(0.25, -1.5, 2), Report(0.0, 0.0, 0, epsilon=1.5, spent=True)):
         assert Report.read("device-1", report.as_json()) == report
@@ -93,9 +113,28 @@ def test_documents_are_read_as_they_were_written():
         (About.read, ABOUT.as_json() | {"classes": [3]}, "Classes are names"),
         (About.read, ABOUT.as_json() | {"gan": None}, "gan is a text"),
         (Announcement.read, {"round": 1}, "announces nothing"),
-        (Announcement.read, {"round": -1, "devices": [], "ended": None}, "has a number"),
-        (Announcement.read, {"round": 1, "devices": [-2], "ended": None}, "Devices are numbers"),
-        (Announcement.read, {"round": 1, "devices": [], "ended": 3}, "ends with a reason"),
+        (Announcement.read, SAID | {"round": -1}, "has a number"),
+        (Announcement.read, SAID | {"devices": [-2]}, "Devices are numbers"),
+        (Announcement.read, SAID | {"ended": 3}, "ends with a reason"),
+        (Announcement.read, SAID | {"clusters": -1}, "Clusters are those of a turn"),
+        (Announcement.read, SAID | {"clusters": True}, "Clusters are those of a turn"),
+        (About.read, ABOUT.as_json() | {"clusters": "pixels 8"}, "Clusters have a key"),
+        (About.read, ABOUT.as_json() | {"clusters": {"key": "pixels 8"}}, "Clusters have a key"),
+        (AboutClusters.read, {"key": 8, "tells_sums": True}, "Clusters have a key"),
+        (AboutClusters.read, {"key": "pixels 8", "tells_sums": 1}, "Clusters have a key"),
+        (ClusterNotice.read, {"key": "pixels 8"}, "tells of no clusters"),
+        (ClusterNotice.read, TOLD | {"more": 1}, "tells of no clusters"),
+        (ClusterNotice.read, TOLD | {"key": None}, "named by a text"),
+        (ClusterNotice.read, TOLD | {"shape": [4]}, "rows of features"),
+        (ClusterNotice.read, TOLD | {"shape": [4, 0]}, "rows of features"),
+        (ClusterNotice.read, TOLD | {"shape": [4, 2**40]}, "rows of features"),
+        (ClusterNotice.read, TOLD | {"shape": [4, 64.0]}, "rows of features"),
+        (ClusterNotice.read, TOLD | {"digest": "abc"}, "have a SHA-256"),
+        (ClusterNotice.read, TOLD | {"digest": 64 * "A"}, "have a SHA-256"),
+        (ClusterNotice.read, TOLD | {"digest": None}, "that are published have centroids"),
+        (ClusterNotice.read, TOLD | {"final": 1}, "that are published have centroids"),
+        (ClusterNotice.read, TOLD | {"seed": -1}, "whole number of 63 bits"),
+        (ClusterNotice.read, TOLD | {"seed": 2**63}, "whole number of 63 bits"),
     ],
 )
 def test_what_no_server_says_is_refused(read, content, told):

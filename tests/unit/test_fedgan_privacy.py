@@ -18,7 +18,6 @@ from garfield.fedgan.device import DeviceData, Task, Trainer
 from garfield.fedgan.gan import Gan
 from garfield.fedgan.load import Load
 from garfield.fedgan.networks import gan_for
-from garfield.fedgan.nodes.process_training import ProcessTraining
 from garfield.fedgan.settings import FedganSettings, PrivacySettings
 from garfield.fedgan.simulation import simulated
 from garfield.runs.run_directory import RunDirectory
@@ -342,16 +341,6 @@ def test_what_cannot_be_bounded_is_refused(changed, message):
 def test_budgets_that_mean_nothing_are_refused_with_numbers(given, message):
     with pytest.raises(ConfigError, match=message):
         federation(**given)
-
-
-def test_clusters_of_devices_that_are_processes_are_not_there_yet(tmp_path, capsys):
-    words = ["--devices", "4", "--clusters", "3", "--out", str(tmp_path / "run")]
-    assert run(["fedgan", "train", *words]) == 2
-    assert "without labels are simulated so far: add --simulate" in capsys.readouterr().err
-    settings = made(FedganSettings, {"devices": 4, "clusters": 3})
-    with pytest.raises(ConfigError, match="without labels are simulated so far"):  # from Python
-        training.train(settings, RunDirectory(tmp_path / "run"), print, kind=ProcessTraining)
-    assert not (tmp_path / "run").exists()
 
 
 def test_without_opacus_the_extra_is_named(monkeypatch):

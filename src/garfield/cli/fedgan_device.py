@@ -64,7 +64,8 @@ def device(
     """Take part in a federated training with images that stay on this machine.
 
     The device opens the connection, so it may stand behind NAT. What it sends are samples per
-    class, memory, compute, and the networks that it was asked to train.
+    class, memory, compute, and the networks that it was asked to train. In a training without
+    labels it may be asked for sums of features first, of five images at least; it says so.
     """
     from garfield.fedgan.nodes.names import device_number
     from garfield.transport.addresses import check_address

@@ -2,7 +2,7 @@
 
 Clusters that each device finds by itself do not align: one device's cluster 3 is another's 7. So
 the server publishes K centroids *together with the feature extractor* they belong to, by name and
-key (the key holds the hash of its weights, `judging/extractors.py`); each device gives every image
+key (the key holds the hash of its weights, `cluster_features.py`); each device gives every image
 the number of the nearest centroid and declares how many it has of each. From there on clusters are
 classes: sampling, weights and conditional networks take them as they take labels.
 
@@ -18,25 +18,25 @@ over one image it is that image's features. So nothing is sent of a cluster in w
 fewer than `LEAST` images. What is sent is *not* differentially private, up to `ROUNDS` + 1 times.
 Centroids that the server fits to public images (`--public-images`) cost nothing, and are asked for
 where privacy is promised by an epsilon. Nor does anything here bear devices that lie: one of them
-can move any centroid by the sum that it claims.
+can move any centroid by the sum that it claims. What no honest device sends (fewer images than
+`LEAST`, a mean that no image has, more images than a device has) is refused (`ClusterSums.read`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from hashlib import sha256
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from garfield.core.bounds import shown
-from garfield.core.errors import ConfigError, InputError
-from garfield.fedgan.device import DeviceData
-from garfield.fedgan.judging.extractors import EXTRACTORS, Extractor, extractor_for
-from garfield.fedgan.judging.shipped import TRAINED_ON
+from garfield.core.errors import InputError
+from garfield.fedgan.metadata import MOST_SAMPLES
 
 LEAST = 5
 """A device sends nothing of a cluster in which it has fewer images than that."""
@@ -46,29 +46,14 @@ ROUNDS = 10
 _STARTS = 8  # k-means is begun so often, and the best is taken
 _LOCAL_STEPS = 10
 _BATCH = 1000
-_SIDE = 8
+_ROUNDING = 1e-4  # by which a mean of float32 may be beyond the largest of them
+
+Floats64: TypeAlias = npt.NDArray[np.float64]
 
 
-class PixelFeatures(Extractor):
-    """Images shrunk to 8×8: needs no network, and tells apart what differs in shape or shade."""
-
-    label = f"pixels, {_SIDE}×{_SIDE}"
-    key = f"pixels {_SIDE}"
-
-    def features(self, images: Tensor) -> Tensor:
-        return functional.adaptive_avg_pool2d(images, _SIDE).flatten(1)
-
-
-def features_for(data: str, name: str = "auto") -> Extractor:
-    """The extractor of that name; "auto" is the shipped network for the data, else pixels."""
-    if name == "pixels" or (name == "auto" and data not in TRAINED_ON):
-        return PixelFeatures()
-    if name not in ("auto", "small-cnn", "efficientnet"):
-        ours = [each for each in EXTRACTORS if each != "inception"]
-        raise ConfigError(
-            f"cluster_features must be auto, pixels, {' or '.join(ours)}, got {name}."
-        )
-    return extractor_for(data, name)
+def cluster_names(clusters: int) -> tuple[str, ...]:
+    """What takes the place of the names of classes."""
+    return tuple(f"cluster {number}" for number in range(clusters))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +71,7 @@ class PublishedClusters:
     @property
     def names(self) -> tuple[str, ...]:
         """What takes the place of the names of classes."""
-        return tuple(f"cluster {number}" for number in range(len(self)))
+        return cluster_names(len(self))
 
     def labels(self, features: Tensor, key: str) -> Tensor:
         """(n,) int64: the nearest centroid of each row of a device's features."""
@@ -98,12 +83,12 @@ class PublishedClusters:
         return nearest(features, self.centroids)
 
     def as_json(self) -> dict[str, Any]:
-        """What is sent to devices."""
+        """As a run keeps it."""
         return {"key": self.key, "centroids": self.centroids.tolist()}
 
     @staticmethod
     def read(content: Any) -> PublishedClusters:
-        """What a server has sent, checked."""
+        """What a run has kept, checked."""
         if not isinstance(content, Mapping) or set(content) != {"key", "centroids"}:
             raise InputError(f"These are no published clusters: {shown(content)}.")
         try:
@@ -137,26 +122,44 @@ class ClusterSums:
         told = counts >= least
         return ClusterSums(sums * told[:, None], counts * told)
 
+    def as_row(self, clusters: int) -> Floats64:
+        """What is sent: clusters · (1 + d) numbers, of each cluster its count and its sums."""
+        row = np.zeros((clusters, 1 + self.sums.shape[1]))
+        row[: len(self.counts), 0] = self.counts
+        row[: len(self.counts), 1:] = self.sums
+        return row.reshape(-1)
 
-@torch.no_grad()
-def features_of(devices: Sequence[DeviceData], extractor: Extractor) -> list[Tensor]:
-    """(n_k, d) features of each device's images; of an array that many share only once."""
-    wanted: dict[int, list[DeviceData]] = {}
-    for data in devices:
-        wanted.setdefault(data.images.data_ptr(), []).append(data)
-    tables: dict[int, Tensor] = {}
-    for pointer, sharing in wanted.items():
-        whole = DeviceData(sharing[0].images, sharing[0].labels)
-        used = np.unique(np.concatenate([_rows(data) for data in sharing]))
-        parts = [
-            extractor.features(whole.batch(used[at : at + _BATCH])[0])
-            for at in range(0, len(used), _BATCH)
-        ]
-        table = torch.zeros(len(whole), parts[0].shape[1]) if parts else torch.zeros(len(whole), 0)
-        if parts:
-            table[torch.from_numpy(used)] = torch.cat(parts)
-        tables[pointer] = table
-    return [tables[data.images.data_ptr()][torch.from_numpy(_rows(data))] for data in devices]
+    @staticmethod
+    def read(name: str, row: Floats64, clusters: int, most: float) -> ClusterSums:
+        """What a device of that name has sent; InputError if no honest one sends it.
+
+        `most` is the extractor's: no image has a larger feature, so no mean of images has.
+        """
+        table = row.reshape(clusters, -1)
+        counts, sums = table[:, 0], table[:, 1:]
+        for cluster, count in enumerate(counts.tolist()):
+            if not count.is_integer() or count < 0 or 0 < count < LEAST:
+                raise InputError(
+                    f"{name} sends a sum of {shown(count)} images for cluster {cluster}. It is of "
+                    f"none, or of at least {LEAST}."
+                )
+        if counts.sum() > MOST_SAMPLES:
+            raise InputError(
+                f"{name} sends sums of {counts.sum():.8g} images, more than the {MOST_SAMPLES} "
+                "that a device is believed to have."
+            )
+        beyond = (np.abs(sums) > counts[:, None] * most * (1 + _ROUNDING)).any(axis=1)
+        if beyond.any():
+            cluster = int(np.argmax(beyond))
+            raise InputError(
+                f"{name} sends a sum for cluster {cluster} that no {counts[cluster]:.0f} images "
+                f"have: of each, a feature is at most {most:.4g} in size."
+            )
+        return ClusterSums(torch.tensor(sums), torch.tensor(counts).long())
+
+
+Ask: TypeAlias = Callable[[Tensor | None], Sequence[ClusterSums]]
+"""Has all devices send sums: by the nearest of these centroids, or by clusters of their own."""
 
 
 def federated_centroids(features: Sequence[Tensor], clusters: int, seed: int) -> Tensor:
@@ -164,17 +167,34 @@ def federated_centroids(features: Sequence[Tensor], clusters: int, seed: int) ->
 
     With the features of public images as the only ones, it is plain k-means on these.
     """
-    sent = [
-        local_sums(rows, clusters, np.random.default_rng((seed, number)))
-        for number, rows in enumerate(features)
-    ]
-    centroids = first_centroids(sent, clusters, np.random.default_rng(seed))
+
+    def ask(centroids: Tensor | None) -> list[ClusterSums]:
+        return [
+            asked_sums(rows, centroids, clusters, (seed, number))
+            for number, rows in enumerate(features)
+        ]
+
+    return fitted_centroids(ask, clusters, seed)
+
+
+def fitted_centroids(ask: Ask, clusters: int, seed: int) -> Tensor:
+    """(clusters, d): what the server comes to, however it asks."""
+    centroids = first_centroids(ask(None), clusters, np.random.default_rng(seed))
     for _ in range(ROUNDS):
-        moved = next_centroids(centroids, [ClusterSums.of(rows, centroids) for rows in features])
+        moved = next_centroids(centroids, ask(centroids))
         if torch.equal(moved, centroids):
             break
         centroids = moved
     return centroids
+
+
+def asked_sums(
+    features: Tensor, centroids: Tensor | None, clusters: int, seed: tuple[int, int]
+) -> ClusterSums:
+    """What a device sends when it is asked; the seed is the training's and the device's number."""
+    if centroids is None:
+        return local_sums(features, clusters, np.random.default_rng(seed))
+    return ClusterSums.of(features, centroids)
 
 
 def local_sums(features: Tensor, clusters: int, rng: np.random.Generator) -> ClusterSums:
@@ -209,14 +229,15 @@ def next_centroids(centroids: Tensor, sent: Sequence[ClusterSums]) -> Tensor:
     return torch.where(counts[:, None] > 0, means, centroids)
 
 
+def digest_of(centroids: Tensor) -> str:
+    """By which centroids are told from others: SHA-256 of their numbers."""
+    return sha256(centroids.contiguous().numpy().astype("<f4").tobytes()).hexdigest()
+
+
 def nearest(features: Tensor, centroids: Tensor) -> Tensor:
     """(n,) the nearest centroid of each row; of two equally near ones the first."""
     parts = [torch.cdist(rows, centroids).argmin(1) for rows in torch.split(features, _BATCH)]
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)
-
-
-def _rows(data: DeviceData) -> np.ndarray:
-    return np.arange(len(data.images)) if data.rows is None else data.rows
 
 
 def _k_means(rows: Tensor, weight: Tensor, k: int, rng: np.random.Generator) -> Tensor:

@@ -64,6 +64,12 @@ class DeviceData:
     def __len__(self) -> int:
         return len(self.images) if self.rows is None else len(self.rows)
 
+    @property
+    def image(self) -> tuple[int, int, int]:
+        """(channels, height, width) of each."""
+        channels, height, width = self.images.shape[1:]
+        return channels, height, width
+
     def batch(self, at: Indices) -> tuple[Tensor, Tensor]:
         """Images in [-1, 1] and labels of some of this device's samples."""
         rows = torch.from_numpy(at if self.rows is None else self.rows[at])
@@ -90,6 +96,14 @@ class DeviceData:
     def relabelled(self, labels: Tensor) -> DeviceData:
         """The same images under other labels."""
         return replace(self, labels=labels)
+
+    def labelled(self, own: Tensor) -> DeviceData:
+        """The same images, those of this device under these labels."""
+        if self.rows is None:
+            return self.relabelled(own)
+        labels = torch.zeros(len(self.images), dtype=torch.int64)
+        labels[torch.from_numpy(self.rows)] = own
+        return self.relabelled(labels)
 
 
 @dataclass(frozen=True)

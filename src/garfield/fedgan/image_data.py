@@ -19,13 +19,10 @@ from garfield.core.errors import ConfigError, InputError
 from garfield.data import Dataset, load
 from garfield.data.dataset import Bytes
 from garfield.data.pictures import classes_in, pictures_in, read_picture, stacked
-from garfield.fedgan.clustering import (
-    PublishedClusters,
-    features_for,
-    features_of,
-    federated_centroids,
-)
+from garfield.fedgan.cluster_features import features_for, features_of
+from garfield.fedgan.clustering import PublishedClusters, federated_centroids
 from garfield.fedgan.device import DeviceData
+from garfield.fedgan.judging.extractors import Extractor
 from garfield.fedgan.partition import divided
 from garfield.fedgan.settings import FedganSettings
 
@@ -72,13 +69,12 @@ def clustered(
         raise ConfigError("How many clusters? Give --clusters.")
     extractor = features_for(settings.data, given.cluster_features)
     features = features_of(devices, extractor)
-    fitted_to = features
     if given.public_images is not None:
-        public = _public_images(settings, tuple(devices[0].images.shape[1:]))
-        fitted_to = features_of([public], extractor)
-    published = PublishedClusters(
-        extractor.key, federated_centroids(fitted_to, given.clusters, settings.training.seed)
-    )
+        published = fitted_to_public(settings, devices[0].image, extractor)
+    else:
+        seed = settings.training.seed
+        centroids = federated_centroids(features, given.clusters, seed)
+        published = PublishedClusters(extractor.key, centroids)
     tables: dict[int, Tensor] = {}  # who shares images shares their clusters too
     for data, own in zip(devices, features, strict=True):
         unused = torch.zeros(len(data.images), dtype=torch.int64)
@@ -88,7 +84,18 @@ def clustered(
     return [data.relabelled(tables[data.images.data_ptr()]) for data in devices], published
 
 
-def _public_images(settings: FedganSettings, image: tuple[int, ...]) -> DeviceData:
+def fitted_to_public(
+    settings: FedganSettings, image: tuple[int, int, int], extractor: Extractor
+) -> PublishedClusters:
+    """What the server publishes without asking any device: clusters of its public images."""
+    given = settings.population
+    assert given.clusters is not None
+    features = features_of([_public_images(settings, image)], extractor)
+    centroids = federated_centroids(features, given.clusters, settings.training.seed)
+    return PublishedClusters(extractor.key, centroids)
+
+
+def _public_images(settings: FedganSettings, image: tuple[int, int, int]) -> DeviceData:
     """All training images of the public data set, which must be like the devices'."""
     name = settings.population.public_images
     assert name is not None

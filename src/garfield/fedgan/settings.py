@@ -232,6 +232,11 @@ class FedganSettings:
                 "Simulated devices send nothing that could be hidden. Leave --simulate or "
                 "--secure-aggregation out."
             )
+        if self.processes.secure_aggregation and self.population.tells_sums:
+            raise ConfigError(
+                "Secure aggregation hides what each device has learned, and to fit clusters each "
+                "would show sums of its features. Give --public-images to fit them to."
+            )
         if self.lies.gar and self.training.optimizer_state == "average":
             raise ConfigError(
                 "Optimizer state cannot be averaged beside a robust rule: liars would have their "
@@ -242,11 +247,6 @@ class FedganSettings:
                 "Devices that send sums of their features for clusters keep no promise of "
                 "differential privacy. Give --public-images to fit clusters to."
             )
-
-    def check_for_processes(self) -> None:
-        """Raise ConfigError for what only simulated devices can do so far."""
-        if self.population.clusters is not None:
-            raise ConfigError("Devices without labels are simulated so far: add --simulate.")
 
 
 @dataclass(frozen=True)

@@ -119,30 +119,44 @@ def declared(
     devices: Sequence[DeviceData], classes: int, settings: FedganSettings, liars: frozenset[int]
 ) -> MetadataTable:
     """What all devices declare; some of it noised, some of it lies."""
-    seed, given = settings.training.seed, settings.population
-    counts = [data.class_counts(classes) for data in devices]
-    if given.noise_epsilon is not None:
-        counts = [
-            noised(each, given.noise_epsilon, np.random.default_rng((seed, _NOISE, device)))
-            if any(each) else each
-            for device, each in enumerate(counts)
-        ]  # fmt: skip
+    counts = [_told(device, data, classes, settings) for device, data in enumerate(devices)]
     if settings.lies.metadata_attack is not None:
         honest = np.array([each for k, each in enumerate(counts) if k not in liars])
         claim = METADATA_ATTACKS[settings.lies.metadata_attack](honest).tolist()
         counts = [tuple(claim) if k in liars else each for k, each in enumerate(counts)]
-    weak = _chosen(len(devices), round(given.weak_devices * len(devices)), (seed, _WEAK))
+    weak = _weak(settings, len(devices))
     return MetadataTable.of(
-        [
-            DeviceMetadata(
-                each,
-                FULL_MEMORY_MB / (2 if device in weak else 1),
-                FULL_COMPUTE / (2 if device in weak else 1),
-            )
-            for device, each in enumerate(counts)
-        ],
+        [_equipped(each, device in weak) for device, each in enumerate(counts)],
         [f"device-{device}" for device in range(len(devices))],
     )
+
+
+def declared_by(
+    device: int, data: DeviceData, classes: int, settings: FedganSettings
+) -> DeviceMetadata:
+    """What an honest device of that number declares; the same as among all others."""
+    counts = _told(device, data, classes, settings)
+    found = _equipped(counts, device in _weak(settings, settings.population.devices))
+    found.check(f"device-{device}", classes)
+    return found
+
+
+def _told(device: int, data: DeviceData, classes: int, settings: FedganSettings) -> tuple[int, ...]:
+    """Its samples per class, noised if so chosen; of none nothing is told, noise neither."""
+    counts, epsilon = data.class_counts(classes), settings.population.noise_epsilon
+    if epsilon is None or not any(counts):
+        return counts
+    return noised(counts, epsilon, np.random.default_rng((settings.training.seed, _NOISE, device)))
+
+
+def _weak(settings: FedganSettings, devices: int) -> frozenset[int]:
+    count = round(settings.population.weak_devices * devices)
+    return _chosen(devices, count, (settings.training.seed, _WEAK))
+
+
+def _equipped(counts: tuple[int, ...], weak: bool) -> DeviceMetadata:
+    share = 2 if weak else 1
+    return DeviceMetadata(counts, FULL_MEMORY_MB / share, FULL_COMPUTE / share)
 
 
 def _lying(

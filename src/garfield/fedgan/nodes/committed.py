@@ -11,6 +11,7 @@ from garfield.core.config import values_of
 from garfield.core.errors import ConfigError
 from garfield.fedgan.assembling import federated_server
 from garfield.fedgan.averaging import State, check_alike, fresh_optimizer_state
+from garfield.fedgan.clustering import PublishedClusters
 from garfield.fedgan.gan import Gan
 from garfield.fedgan.joining import Robust
 from garfield.fedgan.metadata import DeviceMetadata, MetadataTable
@@ -20,6 +21,7 @@ from garfield.fedgan.settings import FedganSettings
 from garfield.fedgan.state import LearningState, RoundChoices
 
 _LAST = "joining.last"  # what a rule remembers, beside the state
+_CENTROIDS = "clusters.centroids"  # by which devices without labels count
 _VERSIONS = "versions"  # of what devices declare, beside their names
 
 
@@ -35,7 +37,7 @@ def new_server(
 
 def kept_state(
     server: FederatedServer, about: About, settings: FedganSettings, versions: Mapping[str, int],
-    event: Mapping[str, Any] | None,
+    event: Mapping[str, Any] | None, clusters: PublishedClusters | None = None,
 ) -> LearningState:  # fmt: skip
     """All that another server needs to go on after this round, of which `event` tells.
 
@@ -43,6 +45,8 @@ def kept_state(
     """
     last = server.joining.last if isinstance(server.joining, Robust) else None
     tensors = server.state if last is None else server.state | {_LAST: torch.from_numpy(last)}
+    if clusters is not None:
+        tensors = tensors | {_CENTROIDS: clusters.centroids}
     declared = {
         name: server.table.declared(device).as_json() for device, name in enumerate(versions)
     }
@@ -56,6 +60,17 @@ def kept_state(
 def devices_of(kept: LearningState) -> list[str]:
     """The names of the devices of a training, in no order."""
     return [name for name in kept.devices if name != _VERSIONS]
+
+
+def clusters_of(kept: LearningState) -> PublishedClusters:
+    """The clusters that were published, of a training of devices without labels."""
+    about = About.read(dict(kept.document["about"]))
+    if about.clusters is None or _CENTROIDS not in kept.tensors:
+        raise ConfigError(
+            "The state is one of devices with labels, and this training has clusters. Choose "
+            "another --out, or another --state."
+        )
+    return PublishedClusters(about.clusters.key, kept.tensors[_CENTROIDS])
 
 
 def restored_server(
@@ -77,6 +92,7 @@ def restored_server(
     server = new_server(gan, about, settings, MetadataTable.of(declared, devices))
     tensors = dict(kept.tensors)
     last = tensors.pop(_LAST, None)
+    tensors.pop(_CENTROIDS, None)
     check_alike(tensors, server.state, "The database")
     server.state = {name: tensors[name] for name in server.state}
     if isinstance(server.joining, Robust) and last is not None:

@@ -6,7 +6,8 @@ once its successor was heard of. Work that nobody fetches, as its server has die
 the next turn.
 
 What a device lets others have is its metadata, its reports and what it was asked to train: no
-sample, and nothing to anybody but its servers.
+sample, and nothing to anybody but its servers. Without labels it first sees to the clusters that
+an announcement tells of (`device_clusters.py`), and only then declares what it has.
 """
 
 from __future__ import annotations
@@ -21,14 +22,19 @@ from garfield.core.silence import Reason
 from garfield.fedgan.averaging import State
 from garfield.fedgan.device import DeviceData, Task, Training, Update
 from garfield.fedgan.metadata import DeviceMetadata
+from garfield.fedgan.nodes.device_clusters import DeviceClusters
 from garfield.fedgan.nodes.messages import (
+    CENTROIDS,
+    CLUSTERS,
     DEVICES_SAY,
     METADATA,
     REPORT,
     STATE,
+    SUMS,
     TASK,
     UPDATE,
     Announcement,
+    ClusterNotice,
     Report,
     later_than,
 )
@@ -46,7 +52,9 @@ from garfield.transport.documents import (
 
 _log = logging.getLogger(__name__)
 _LOOK_S, _GLANCE_S = 1.0, 0.1
-"""How often, and for how long, to look for a later turn while a server is silent."""
+"""How often, and for how long, to look for a later turn while a server is silent; the other way
+round while it cannot be reached."""
+_GOODBYE_S = 2.0  # for a server to note that its end was heard of, if it is still there
 
 
 @dataclass(frozen=True)
@@ -77,11 +85,12 @@ class DeviceNode:
         servers: Sequence[str],
         *,
         layout: StateLayout,
-        metadata: DeviceMetadata,
+        metadata: DeviceMetadata | DeviceClusters,
         limits: DeviceLimits | None = None,
         secure: bool = False,
     ) -> None:
-        """`servers` are the names of all that may lead; `metadata` is what it declares first.
+        """`servers` are the names of all that may lead; `metadata` is what it declares first, or
+        what it learns that from.
 
         With `secure`, its networks leave it behind masks alone, whatever a server asks for.
         """
@@ -90,16 +99,22 @@ class DeviceNode:
         self._trainer, self._transport, self._servers = trainer, transport, list(servers)
         self._layout, self._limits = layout, limits or DeviceLimits()
         self._turn, self._version, self._secure = 0, -1, secure
+        self._clusters = metadata if isinstance(metadata, DeviceClusters) else None
+        self._clustered = 0  # the turn whose clusters were seen to
         self._outbox = Outbox()
         said = DEVICES_SAY | (SECURE_DEVICES_SAY if secure else frozenset())
         self._outbox.audience = lambda asker, kind: asker in self._servers and kind in said
-        self.declare(metadata)
+        if isinstance(metadata, DeviceMetadata):
+            self.declare(metadata)
         transport.serve(self._outbox)
 
-    def declare(self, metadata: DeviceMetadata) -> None:
-        """Say what this device has, now or from now on; servers hear of it with its next report."""
+    def declare(self, metadata: DeviceMetadata, version: int = 0) -> None:
+        """Say what this device has, now or from now on; servers hear of it with its next report.
+
+        It is of that version at least, and of a later one than what was declared before.
+        """
         payload = METADATA.to_payload(metadata.as_json())
-        self._version += 1
+        self._version = max(self._version + 1, version)
         self._outbox.publish(Key(METADATA.name, self._version), payload)
 
     def run(self) -> str:
@@ -107,7 +122,10 @@ class DeviceNode:
         while True:
             server, announced = self._next()
             if announced.ended is not None:
+                self._newest([server], _GOODBYE_S)  # so the server knows that this was heard
                 return announced.ended
+            if announced.clusters not in (None, self._clustered):
+                self._see_to_clusters(server, announced.clusters)
             if self.number in announced.devices:
                 self._take_part(server)
 
@@ -129,10 +147,36 @@ class DeviceNode:
             f"{self._limits.give_up_s:g} s, and gives up. Start it again when they are back."
         )
 
+    def _see_to_clusters(self, server: str, at: int) -> None:
+        """Count images by the clusters that are published, or send what they are fitted to."""
+        try:
+            if self._clusters is None:
+                raise InputError(f"{server} publishes clusters, and this device has labels.")
+            notice = ClusterNotice.read(self._document(server, Key(CLUSTERS.name, at)))
+            self._clusters.check(server, notice)
+            centroids = None
+            if notice.digest is not None:
+                row = self._row(server, Key(CENTROIDS.name, at), self._clusters.length)
+                centroids = self._clusters.centroids(server, notice, row)
+            if centroids is not None and notice.final:
+                self.data, metadata = self._clusters.labelled(centroids)
+                self._clustered = at
+                self.declare(metadata, version=at)
+            else:
+                sums = self._clusters.sums(server, notice, centroids)
+                self._outbox.publish(Key(SUMS.name, at), sums)
+        except _TurnOver as over:
+            _log.info("Turn %d is over: %s", self._turn, over)
+        except InputError as problem:
+            _log.warning("%s asks for what is not done: %s", server, problem)
+            self._outbox.leave_out(Key(SUMS.name, at))
+
     def _take_part(self, server: str) -> None:
         """Fetch task and state, train, and offer what came of it."""
         hidden = None
         try:
+            if self._clusters is not None and not self._clustered:
+                raise InputError("there are no clusters yet to count images by")
             if self._secure:
                 hidden = SecureDeviceRound(
                     self._transport.name, self.number, self._outbox, self._turn,
@@ -179,19 +223,26 @@ class DeviceNode:
         """What the server has under a key of this turn; _TurnOver if the turn is over.
 
         It is, too, as soon as a later one is heard of: a server that is frozen, or cut off, must
-        not keep the device from whoever leads now.
+        not keep the device from whoever leads now. One that cannot be reached has died, most
+        likely, so then it is the others who are listened to, and this one is tried in between.
         """
+        others = [name for name in self._servers if name != server]
+        look_s, glance_s = _LOOK_S, _GLANCE_S
         deadline = time.monotonic() + self._limits.fetch_s
         while (left_s := deadline - time.monotonic()) > 0:
             replies = self._transport.pull(
-                [server], key, length=length, until=first(1), timeout_s=min(_LOOK_S, left_s)
+                [server], key, length=length, until=first(1), timeout_s=min(look_s, left_s)
             )
             if replies.rows:
                 return replies.rows[0]
-            if replies.gone or replies.silent[server].reason is Reason.REFUSED:
-                raise _TurnOver(f"{key.kind}: {replies.silent[server]}")
-            others = [name for name in self._servers if name != server]
-            if others and self._newest(others, _GLANCE_S).replies.steps:
+            why = replies.silent[server]
+            if replies.gone or why.reason is Reason.REFUSED:
+                raise _TurnOver(f"{key.kind}: {why}")
+            if not others:
+                continue
+            is_lost = why.reason in (Reason.UNREACHABLE, Reason.DISCONNECTED)
+            look_s, glance_s = (_GLANCE_S, _LOOK_S) if is_lost else (_LOOK_S, _GLANCE_S)
+            if self._newest(others, glance_s).replies.steps:
                 raise _TurnOver(f"a later one was announced while {server} was silent")
         raise _TurnOver(f"{key.kind} did not come in {self._limits.fetch_s:g} s")
 

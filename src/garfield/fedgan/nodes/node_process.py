@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from garfield.core.config import made
 from garfield.fedgan.averaging import State, network_state
+from garfield.fedgan.cluster_features import published_extractor
+from garfield.fedgan.clustering import PublishedClusters
 from garfield.fedgan.device import DeviceData, Trainer, Training
 from garfield.fedgan.gan import Gan
 from garfield.fedgan.metadata import DeviceMetadata
 from garfield.fedgan.networks import gan_for
 from garfield.fedgan.nodes.committed import fresh_state_of_optimizers
+from garfield.fedgan.nodes.device_clusters import DeviceClusters
 from garfield.fedgan.nodes.device_node import DeviceLimits, DeviceNode
 from garfield.fedgan.nodes.messages import About
 from garfield.fedgan.nodes.server_node import ServerLimits, ServerNode
@@ -77,7 +80,7 @@ def run_server(
     try:
         node = ServerNode(
             channel.name, gan_of(about), about, settings, transport, wiring.devices, database,
-            server_limits(settings),
+            server_limits(settings), public_clusters(about, settings),
         )  # fmt: skip
         channel.send({"event": "address", "node": channel.name, "address": transport.address})
         node.run()
@@ -93,21 +96,35 @@ def run_device(
 ) -> None:  # fmt: skip
     """Be one of the devices among which a data set is divided."""
     from garfield.fedgan.image_data import dataset_for, devices_of
-    from garfield.fedgan.simulation import declared
+    from garfield.fedgan.simulation import declared_by
 
     use_threads(1, ("torch",))
     load_files(wiring.files)
     settings = made(FedganSettings, values)
-    all_data = devices_of(dataset_for(settings), settings)
-    metadata = declared(all_data, len(about.classes), settings, frozenset()).declared(number)
+    own = devices_of(dataset_for(settings), settings)[number]
+    classes = len(about.classes)
     channel.send({"event": "joins", "node": channel.name})
     give_up_s = settings.processes.join_timeout_s + 10 * settings.processes.round_timeout_s
     trainer = trainer_of(about, settings.privacy, Path(accounts) / f"{channel.name}.json")
     why = take_part(
-        number, channel.name, about, trainer, all_data[number], metadata, wiring, servers_at,
-        give_up_s,
+        number, channel.name, about, trainer, own,
+        lambda data: declared_by(number, data, classes, settings), wiring, servers_at, give_up_s,
     )  # fmt: skip
     channel.send({"event": "left", "node": channel.name, "why": why})
+
+
+def public_clusters(
+    about: About, settings: FedganSettings
+) -> Callable[[], PublishedClusters] | None:
+    """How a server fits clusters to public images, if it has some; devices are not asked then."""
+    from garfield.fedgan.image_data import fitted_to_public
+
+    clusters = about.clusters
+    if clusters is None or clusters.tells_sums:
+        return None
+    return lambda: fitted_to_public(
+        settings, about.image, published_extractor(clusters.key, about.image)
+    )
 
 
 def load_files(files: Iterable[str]) -> None:
@@ -133,10 +150,19 @@ def trainer_of(about: About, limits: PrivacySettings, account: Path) -> Training
 
 def take_part(
     number: int, name: str, about: About, trainer: Training, data: DeviceData,
-    metadata: DeviceMetadata, wiring: Wiring, servers_at: Mapping[str, str], give_up_s: float,
+    declares: Callable[[DeviceData], DeviceMetadata], wiring: Wiring,
+    servers_at: Mapping[str, str], give_up_s: float,
 ) -> str:  # fmt: skip
-    """Train whenever chosen, until it is over; why it is."""
+    """Train whenever chosen, until it is over; why it is.
+
+    `declares` says what data are declared as, once they have labels or clusters.
+    """
     gan = gan_of(about)
+    metadata: DeviceMetadata | DeviceClusters
+    if about.clusters is None:
+        metadata = declares(data)
+    else:
+        metadata = DeviceClusters(number, data, about, declares)
     transport = wiring.transport(name, servers_at)
     try:
         node = DeviceNode(

@@ -20,8 +20,11 @@ from garfield.core.errors import ConfigError, NodeFailed
 from garfield.core.events import Event, Sink
 from garfield.fedgan.assembling import federated_server
 from garfield.fedgan.averaging import check_alike
+from garfield.fedgan.cluster_features import features_for
+from garfield.fedgan.clustering import PublishedClusters, cluster_names
 from garfield.fedgan.metadata import DeviceMetadata, MetadataTable
-from garfield.fedgan.nodes.messages import About
+from garfield.fedgan.nodes.committed import clusters_of
+from garfield.fedgan.nodes.messages import About, AboutClusters
 from garfield.fedgan.nodes.node_process import Wiring, run_device, run_server
 from garfield.fedgan.nodes.secure_round import MOST as MOST_SECURE
 from garfield.fedgan.sampling import round_size
@@ -50,7 +53,6 @@ _PRELOAD = ["garfield.fedgan.nodes.node_process"]
 
 def check_processes(settings: FedganSettings) -> None:
     """Refuse what processes of this machine cannot do, before anything is written."""
-    settings.check_for_processes()
     devices, given = settings.population.devices, settings.processes
     if given.listen is not None:
         check_address("--listen", given.listen)
@@ -123,12 +125,22 @@ class ProcessTraining(Training):
         while any(map(supervisor.is_running, self.servers)) and time.monotonic() < deadline:
             supervisor.events(_TURN_S)
 
+    def _classes(self) -> tuple[tuple[str, ...], PublishedClusters | None]:
+        """Names as they will be; which clusters these are is heard later."""
+        given = self.settings.population
+        self._clusters: AboutClusters | None = None
+        if given.clusters is None:
+            return self.dataset.classes, None
+        extractor = features_for(self.settings.data, given.cluster_features)
+        self._clusters = AboutClusters(extractor.key, given.tells_sums)
+        return cluster_names(given.clusters), None
+
     def _federation(self) -> Federation:
         """The server as it will be; what devices have is heard later."""
-        one_of_each = DeviceMetadata((1,) * len(self.dataset.classes))
+        one_of_each = DeviceMetadata((1,) * len(self.classes))
         names = [f"device-{k}" for k in range(self.settings.population.devices)]
         table = MetadataTable.of([one_of_each] * len(names), names)
-        server = federated_server(self.gan, table, self.settings, self.dataset.classes)
+        server = federated_server(self.gan, table, self.settings, self.classes)
         return Federation(self.gan, (), server, None)
 
     def _refuse_a_strangers_state(self, resumed: bool) -> None:
@@ -169,17 +181,18 @@ class ProcessTraining(Training):
         while (kept := self.database.latest()) is None:
             self._hear(tell)
         declared = [
-            DeviceMetadata.read(name, kept.devices[name], len(self.dataset.classes))
+            DeviceMetadata.read(name, kept.devices[name], len(self.classes))
             for name in self.devices
         ]
+        self.published = None if self._clusters is None else clusters_of(kept)
         self.server.learn_metadata(MetadataTable.of(declared, self.devices))
 
     def about(self) -> About:
         """What devices must know."""
         s = self.settings
         return About(
-            s.gan, self.dataset.image, tuple(self.dataset.classes), s.conditional,
-            s.training.optimizer_state, s.processes.secure_aggregation,
+            s.gan, self.dataset.image, tuple(self.classes), s.conditional,
+            s.training.optimizer_state, s.processes.secure_aggregation, self._clusters,
         )  # fmt: skip
 
     # -- following ------------------------------------------------------------------------
@@ -274,7 +287,7 @@ class ProcessTraining(Training):
         """Export the newest weights; the database is the checkpoint."""
         kept = self._latest()
         about = Described(
-            self.settings.gan, self.dataset.image, self.dataset.classes, self.settings.conditional,
+            self.settings.gan, self.dataset.image, self.classes, self.settings.conditional,
             kept.round,
         )  # fmt: skip
         state = {name: t for name, t in kept.tensors.items() if name in self.server.state}

@@ -1,6 +1,7 @@
 """A server behind a transport: of several, one leads, and each may have to.
 
-    wait for the lease ─▶ load what was committed, or ask devices what they have
+    wait for the lease ─▶ load what was committed, or ask devices what they have (without labels:
+                          by the clusters that are published first, `server_clusters.py`)
     each turn: begin (the database counts) ─▶ plan ─▶ announce ─▶ collect ─▶ join ─▶ commit
     lease lost ─▶ wait for it again; all rounds over ─▶ say so to devices
 
@@ -16,7 +17,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,18 +28,25 @@ from garfield.core.errors import (
     QuorumError,
     RunError,
 )
+from garfield.fedgan.clustering import PublishedClusters
 from garfield.fedgan.device import Update
 from garfield.fedgan.gan import Gan
 from garfield.fedgan.metadata import DeviceMetadata, MetadataTable
 from garfield.fedgan.nodes.answers import (
     SHORT_S,
     Answers,
+    check_all_joined,
     declared_anew,
     pull_metadata,
     pull_reports,
     pull_updates,
 )
-from garfield.fedgan.nodes.committed import kept_state, new_server, restored_server
+from garfield.fedgan.nodes.committed import (
+    clusters_of,
+    kept_state,
+    new_server,
+    restored_server,
+)
 from garfield.fedgan.nodes.messages import (
     ABOUT,
     SERVERS_SAY,
@@ -48,16 +56,18 @@ from garfield.fedgan.nodes.messages import (
     About,
     Announcement,
     Report,
+    later_than,
 )
 from garfield.fedgan.nodes.secure_round import SERVERS_SAY as SECURE_SERVERS_SAY
 from garfield.fedgan.nodes.secure_round import SecureServerRound
+from garfield.fedgan.nodes.server_clusters import ServerClusters
 from garfield.fedgan.nodes.state_vector import StateLayout
 from garfield.fedgan.nodes.turn import turn
 from garfield.fedgan.server import FederatedServer, RoundPlan, RoundRecord
 from garfield.fedgan.settings import FedganSettings
 from garfield.fedgan.state import LearningState, Primary, StateDatabase, round_seed, wait_to_lead
 from garfield.nodes.outbox import Outbox
-from garfield.transport.contract import Answer, Key, Ready, Transport
+from garfield.transport.contract import Answer, Key, NotYet, Refused, Transport
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +91,11 @@ class ServerLimits:
 
 
 class _ServerOutbox(Outbox):
-    """An outbox that notes who has heard that it is over."""
+    """An outbox that notes who has heard that it is over: who asks for what comes after that.
+
+    Not who was answered: an answer may be lost with the server, which leaves as soon as all have
+    heard, and the device would wait for another one until it gives up.
+    """
 
     def __init__(self, devices: Sequence[str]) -> None:
         super().__init__()
@@ -94,11 +108,13 @@ class _ServerOutbox(Outbox):
 
     def answer(self, asker: str, key: Key) -> Answer:
         answer = super().answer(asker, key)
-        if key.kind == TURN.name and isinstance(answer, Ready) and answer.step == self.last_turn:
-            self.told.add(asker)
-            if self.told >= self._devices:
-                self.all_told.set()
-        return answer
+        over = self.last_turn is not None and key == later_than(self.last_turn)
+        if not over or not isinstance(answer, NotYet):
+            return answer
+        self.told.add(asker)
+        if self.told >= self._devices:
+            self.all_told.set()
+        return Refused()  # nothing will come
 
 
 class ServerNode:
@@ -114,8 +130,10 @@ class ServerNode:
         devices: Sequence[str],
         database: StateDatabase,
         limits: ServerLimits | None = None,
+        public_clusters: Callable[[], PublishedClusters] | None = None,
     ) -> None:
-        """`devices` are names, in the order of their numbers."""
+        """`devices` are names, in the order of their numbers; `public_clusters` fits clusters
+        without asking them."""
         self._name, self._gan, self._about, self._settings = name, gan, about, settings
         self._transport, self._devices, self._database = transport, list(devices), database
         self._limits = limits or ServerLimits()
@@ -123,6 +141,13 @@ class ServerNode:
         self._outbox = _ServerOutbox(self._devices)
         self._outbox.publish(Key(ABOUT.name, 0), ABOUT.to_payload(about.as_json()))
         self._outbox.shared_copy = transport.shared_copy
+        self._public_clusters = public_clusters
+        self._clusters = None
+        if about.clusters is not None:
+            self._clusters = ServerClusters(
+                transport, self._outbox, self._devices, about, settings.training.seed
+            )
+        self._turns = itertools.count(1)
         transport.serve(self._outbox)
 
     def run(self, ended: threading.Event | None = None) -> None:
@@ -145,11 +170,16 @@ class ServerNode:
 
     def _lead(self, primary: Primary, ended: threading.Event) -> None:
         latest = primary.latest()
-        server = self._begun(primary) if latest is None else self._restored(primary, latest)
+        self._turns = itertools.count(1)
+        try:
+            server = self._begun(primary) if latest is None else self._restored(primary, latest)
+        except QuorumError:
+            primary.check()  # who was frozen meanwhile is not answered, as another leads
+            raise
         layout = StateLayout.of(server.state)
         failures, why = 0, "all rounds are over"
-        for attempt in itertools.count(1):
-            at = turn(primary.token.number, attempt)
+        while True:
+            at = self._next_turn(primary)
             if server.over:
                 why = "too few devices can pay for another round"
             if server.over or server.round >= self._settings.training.rounds or ended.is_set():
@@ -160,11 +190,15 @@ class ServerNode:
             failures = 0 if record.took_part else failures + 1
             if failures >= min(self._limits.failures, self._settings.training.rounds):
                 told = "; ".join(record.refused.values())
-                self._say_that_it_is_over(server, at + 1, f"nobody takes part: {told}")
+                at = self._next_turn(primary)
+                self._say_that_it_is_over(server, at, f"nobody takes part: {told}")
                 raise QuorumError(
                     f"Nothing was learned in {failures} rounds in a row, the last because: {told}. "
                     "What was learned before is kept: resume when devices are back.", {}
                 )  # fmt: skip
+
+    def _next_turn(self, primary: Primary) -> int:
+        return turn(primary.token.number, next(self._turns))
 
     def _say_that_it_is_over(self, server: FederatedServer, at: int, why: str) -> None:
         announced = Announcement(server.round, ended=why[:200].encode("ascii", "replace").decode())
@@ -207,7 +241,10 @@ class ServerNode:
     def _commit(
         self, primary: Primary, server: FederatedServer, event: dict[str, Any] | None
     ) -> None:
-        primary.commit(kept_state(server, self._about, self._settings, self._versions, event))
+        clusters = None if self._clusters is None else self._clusters.published
+        primary.commit(
+            kept_state(server, self._about, self._settings, self._versions, event, clusters)
+        )
 
     def _announce(
         self, server: FederatedServer, plan: RoundPlan, layout: StateLayout, at: int
@@ -216,7 +253,8 @@ class ServerNode:
         self._outbox.publish(Key(STATE.name, at), layout.to_vector(server.state), copy=False)
         for device, task in zip(plan.devices, plan.tasks, strict=True):
             self._outbox.publish(Key(TASK.name, at, device), TASK.to_payload(task.as_json()))
-        announced = Announcement(plan.round, frozenset(plan.devices))
+        clusters = None if self._clusters is None else self._clusters.turn
+        announced = Announcement(plan.round, frozenset(plan.devices), clusters=clusters)
         self._outbox.publish(Key(TURN.name, at), TURN.to_payload(announced.as_json()))
 
     def _joined(self, server: FederatedServer, plan: RoundPlan, answers: Answers) -> RoundRecord:
@@ -275,28 +313,37 @@ class ServerNode:
 
     def _begun(self, primary: Primary) -> FederatedServer:
         """Before the first round: hear what all devices have."""
-        told = pull_metadata(self._transport, self._devices, self._limits.join_s)
-        absent = {name: told.replies.silent[name]
-                  for name in self._devices if name not in told.documents}  # fmt: skip
-        if absent:
-            few = ", ".join(f"{name} ({why})" for name, why in [*absent.items()][:5])
-            raise QuorumError(
-                f"{len(absent)} of {len(self._devices)} devices have not joined in "
-                f"{self._limits.join_s:g} s: {few}. Start them, or begin without them.",
-                absent,
-            )
+        least = 0
+        if self._clusters is not None:
+            least = self._publish_clusters(primary, self._clusters)
+        told = pull_metadata(self._transport, self._devices, self._limits.join_s, least)
+        check_all_joined(self._devices, told.replies, self._limits.join_s)
         classes = len(self._about.classes)
         declared = [
             DeviceMetadata.read(name, told.documents[name], classes) for name in self._devices
         ]
+        if self._clusters is not None:
+            self._clusters.check_declared(declared)
         self._versions = {name: told.replies.steps[name] for name in self._devices}
         table = MetadataTable.of(declared, self._devices)
         server = new_server(self._gan, self._about, self._settings, table)
         self._commit(primary, server, None)
         return server
 
+    def _publish_clusters(self, primary: Primary, clusters: ServerClusters) -> int:
+        """Let clusters be found, and publish them; the turn of which that is."""
+        if self._public_clusters is not None:
+            published = self._public_clusters()
+        else:
+            published = clusters.fit(lambda: self._next_turn(primary), self._limits.join_s)
+        at = self._next_turn(primary)
+        clusters.publish(published, at)
+        return at
+
     def _restored(self, primary: Primary, kept: LearningState) -> FederatedServer:
         """Go on from what another server, or this one before, has committed."""
+        if self._clusters is not None:
+            self._clusters.publish(clusters_of(kept), self._next_turn(primary))
         server, self._versions = restored_server(
             kept, primary.history(), self._gan, self._about, self._settings, self._devices
         )

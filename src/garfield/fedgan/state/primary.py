@@ -17,13 +17,13 @@ from typing import TypeVar
 
 from garfield.core.bounds import Within, check_number
 from garfield.core.errors import LeaseLost, RunError, StateUnreachable
-from garfield.fedgan.state.database import RoundChoices, StateDatabase, Token
+from garfield.fedgan.state.database import Leader, RoundChoices, StateDatabase, Token
 from garfield.fedgan.state.learning_state import LearningState
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+_SHORTEST_PAUSE_S, _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.05, 1.0
 _RENEWALS = 5
 """In the duration of a lease."""
 
@@ -58,8 +58,15 @@ def wait_to_lead(
         if token is not None:
             _log.info("%s is the primary of %s, token %d.", name, database.run, token.number)
             return Primary(database, token, patience_s=patience_s)
-        ended.wait(min(lease_s / _RENEWALS, _LONGEST_PAUSE_S))
+        leader = patiently(database.leader, patience_s, ended)
+        ended.wait(_next_look_s(lease_s, leader))
     return None
+
+
+def _next_look_s(lease_s: float, leader: Leader | None) -> float:
+    """When to try again: often enough to notice a lease that was ended, and when this one ends."""
+    left_s = 0.0 if leader is None else leader.left_s
+    return min(lease_s / _RENEWALS, _LONGEST_PAUSE_S, max(left_s, _SHORTEST_PAUSE_S))
 
 
 class Primary:

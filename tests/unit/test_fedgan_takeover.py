@@ -1,0 +1,99 @@
+"""How soon another server leads, and is followed, once the first has died."""
+
+import threading
+
+import pytest
+import torch
+
+from garfield.core.silence import Reason, Silence
+from garfield.fedgan.device import DeviceData
+from garfield.fedgan.metadata import DeviceMetadata
+from garfield.fedgan.nodes.device_node import DeviceNode
+from garfield.fedgan.nodes.messages import TASK, TURN, Announcement
+from garfield.fedgan.state import Leader, open_state_database, wait_to_lead
+from garfield.transport.contract import Replies
+from tests.fedgan_pair import LAYOUT
+
+
+class Pauses(threading.Event):
+    """Notes how long somebody would wait, and is set after so many times."""
+
+    def __init__(self, most):
+        super().__init__()
+        self.noted, self._most = [], most
+
+    def wait(self, timeout=None):
+        self.noted.append(timeout)
+        if len(self.noted) >= self._most:
+            self.set()
+        return self.is_set()
+
+
+@pytest.mark.parametrize(
+    ("left_s", "pause_s"),
+    [(2.9, 0.6), (0.61, 0.6), (0.2, 0.2), (0.0, 0.01), (-5.0, 0.01)],
+)
+def test_a_server_looks_again_when_the_lease_ends_and_often_before(
+    tmp_path, monkeypatch, left_s, pause_s
+):
+    database = open_state_database(tmp_path / "state.sqlite", "run")
+    assert database.acquire("server-0", 1000.0)
+    monkeypatch.setattr(database, "leader", lambda: Leader("server-0", 1, left_s))
+    pauses = Pauses(2)
+    assert wait_to_lead(database, "server-1", lease_s=3.0, ended=pauses) is None
+    assert pauses.noted == [pause_s] * 2
+    database.close()
+
+
+class DyingServer:
+    """A transport on which server-0 announces a turn and dies, and server-1 takes over later."""
+
+    name = "device-0"
+
+    def __init__(self, why, glances):
+        self._why, self._glances = why, glances
+        self.asked = []
+
+    def serve(self, answerer):
+        pass
+
+    def pull(self, peers, key, *, timeout_s, **_):
+        self.asked.append((peers, key.kind, timeout_s))
+        if key.kind == TASK.name:
+            return Replies((), (), silent={"server-0": Silence(self._why, "")})
+        if "server-0" in peers and key.round == 1:
+            return self._turn("server-0", 1, Announcement(0, frozenset([0])))
+        if self._glances:
+            self._glances -= 1
+            return Replies((), ())
+        return self._turn("server-1", 9, Announcement(0, ended="over"))
+
+    def _turn(self, server, number, announced):
+        return Replies((server,), (TURN.to_payload(announced.as_json()),), steps={server: number})
+
+
+@pytest.mark.parametrize(
+    ("why", "first_s", "others_s", "then_s"),
+    [
+        (Reason.UNREACHABLE, 1.0, 1.0, 0.1),
+        (Reason.DISCONNECTED, 1.0, 1.0, 0.1),
+        (Reason.NO_ANSWER, 1.0, 0.1, 1.0),
+    ],
+)
+def test_a_device_listens_to_the_others_while_its_server_cannot_be_reached(
+    why, first_s, others_s, then_s
+):
+    transport = DyingServer(why, glances=2)
+    images = torch.zeros(4, 1, 28, 28, dtype=torch.uint8)
+    data = DeviceData(images, torch.zeros(4, dtype=torch.long))
+    device = DeviceNode(
+        0, None, data, transport, ["server-0", "server-1"], layout=LAYOUT,
+        metadata=DeviceMetadata((4, 0)),
+    )  # fmt: skip
+    assert device.run() == "over"
+    dead, other = ["server-0"], ["server-1"]
+    assert transport.asked[1:6] == [
+        (dead, TASK.name, first_s), (other, TURN.name, others_s),
+        (dead, TASK.name, then_s), (other, TURN.name, others_s),
+        (dead, TASK.name, then_s),
+    ]  # fmt: skip
