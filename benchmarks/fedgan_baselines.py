@@ -5,7 +5,8 @@ many iterations 10,000 images are judged. The claim to meet: MD-GAN's FID (small
 1.5 times that of centralized training at the end. Noise and single classes of real images stand
 beside them, as FID knows no scale of its own.
 
-A training is saved at each of its evaluations, in results/fedgan_baselines, and goes on there.
+A training is saved at each of its evaluations, in results/fedgan_baselines, and goes on there; what
+evaluations found is kept in benchmarks/raw/fedgan_baselines, and one that is whole is not repeated.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ from garfield.fedgan.baselines import CentralizedTraining, MdGanTraining
 from garfield.fedgan.judging import Judge, as_metrics, drawn_images, judge_for
 from garfield.fedgan.judging.small_cnn import in_range
 from garfield.fedgan.networks import gan_for
+from garfield.report.machine import processor
 from garfield.report.plain_tables import plain_table
 
 QUESTION = "How near does MD-GAN come to centralized training, on iid images?"
 TARGET = 1.5
 FOLDER = RESULTS / "fedgan_baselines"
+RAW = Path(__file__).parent / "raw" / "fedgan_baselines"
 _JUDGED, _JUDGED_QUICKLY = 10_000, 300
 
 
@@ -77,7 +80,7 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         for name, make in trainings.items():
             history = _trained(name, make(), judge, options, seed, console)
             found.append({"training": name, "seed": seed, "evaluations": history})
-    return _told(found, _scale(judge, options), options, console)
+    return _told(found, scale(judge, quick=options.quick), options, console)
 
 
 def _trained(
@@ -93,17 +96,24 @@ def _trained(
         key: getattr(options, key) for key in ("gan", "data", "devices", "every", "batch")
     } | {"seed": seed, "training": name}  # fmt: skip
     digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
-    saved, told = (FOLDER / f"{name}-{digest}{end}" for end in (".safetensors", ".json"))
-    history: list[dict[str, Any]] = []
-    if saved.exists() and told.exists():
+    saved = FOLDER / f"{name}-{digest}.safetensors"
+    told = (FOLDER if options.quick else RAW) / f"{name}-{digest}.json"
+    history: list[dict[str, Any]] = (
+        json.loads(told.read_text())["evaluations"] if told.exists() else []
+    )
+    if history and history[-1]["iteration"] >= options.iterations:
+        return [each for each in history if each["iteration"] <= options.iterations]
+    if saved.exists():
         training.restore(load_file(saved))
-        history = json.loads(told.read_text())["evaluations"]
-        history = [each for each in history if each["iteration"] <= training.iteration]
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    history = [each for each in history if each["iteration"] <= training.iteration]
+    for folder in (saved.parent, told.parent):
+        folder.mkdir(parents=True, exist_ok=True)
     while training.iteration < options.iterations:
         training.train(min(options.iterations, training.iteration + options.every))
         history.append({"iteration": training.iteration, **_judged(training, judge, options, seed)})
-        write_json(told, {**what, "evaluations": history})  # first: what is told twice is dropped
+        write_json(
+            told, {**what, "cpu": processor(), "evaluations": history}
+        )  # first: what is told twice is dropped
         _save(saved, training)
         fid, modes = history[-1]["fid"], history[-1]["modes"]
         console.print(f"{name}, seed {seed}, {training.iteration}: {fid:.1f}, {modes} modes")
@@ -134,10 +144,10 @@ def _save(path: Path, training: CentralizedTraining | MdGanTraining) -> None:
         save_file(training.state(), partial)
 
 
-def _scale(judge: Judge, options: argparse.Namespace) -> dict[str, float]:
+def scale(judge: Judge, *, quick: bool) -> dict[str, float]:
     """What noise and single classes are worth."""
     rng = torch.Generator().manual_seed(0)
-    n = _JUDGED_QUICKLY if options.quick else _JUDGED
+    n = _JUDGED_QUICKLY if quick else _JUDGED
     noise = torch.rand(n, *judge.image, generator=rng) * 2 - 1
     alone = [
         judge.score(in_range(judge.real.pixels[judge.real.labels == c]), few_are_enough=True).fid

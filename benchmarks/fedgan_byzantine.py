@@ -4,8 +4,9 @@
 of a quarter-width LSGAN, 4 devices that lie: `little-is-enough` and `reverse` about what they
 learned, `large` and `rare` about what they have. Each with the weighted mean (kl weights), and with
 a rule that bears 4 of 20. Told are FID (small CNN) and modes at the end, beside an honest training.
-Trainings are kept in results/fedgan_byzantine, and what was broken off goes on; at 0.06 s an
-iteration, one takes twelve minutes, and all of them two hours.
+What came of each is kept in benchmarks/raw/fedgan_byzantine.jsonl, and one that was broken off
+goes on from results/fedgan_byzantine; at 0.06 s an iteration, one takes twelve minutes, and all of
+them two hours.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
                 settings |= {"data": "fashion-small", "rounds": 2, "local_steps": 1}
                 settings |= {"judged_images": 200}
             name = "".join(c if c.isalnum() else "-" for c in f"{lie}-{rule or 'mean'}")
-            kept = held("fedgan_byzantine", name, settings, console)
+            kept = held("fedgan_byzantine", name, settings, console, quick=options.quick)
             line = {"lie": lie, "joined": rule or "weighted mean", "diverged": kept.diverged}
             line |= {key: kept.summary[key] for key in ("fid", "modes", "class_kl")}
             found.append(line)

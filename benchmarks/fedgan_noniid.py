@@ -3,9 +3,11 @@
 80 simulated devices, 2 a round, 30 iterations of 50, a quarter-width LSGAN, 100 rounds, images
 judged every 10: MNIST and Fashion-MNIST, at most 5 or 10 classes a device, sampling and weights on
 and off, three seeds of each. Told are the best FID (small CNN) of each with its spread, how many
-classes are covered at the end, and the seconds of training until the best of FL-vanilla (neither)
-was reached, as a ratio too. Trainings are kept in results/fedgan_noniid, and what was broken off
-goes on; at 0.06 s an iteration, one takes six minutes, and all of them five hours.
+classes are covered at the end, and the rounds until the best of FL-vanilla (neither) was reached,
+as a ratio too: a round is the same work in each, and its seconds are those of the machine it ran
+on. What came of each is kept in benchmarks/raw/fedgan_noniid.jsonl, and one that was broken off
+goes on from results/fedgan_noniid; at 0.06 s an iteration, one takes six minutes, and all of them
+five hours.
 """
 
 from __future__ import annotations
@@ -57,26 +59,27 @@ def _cell(
             if options.quick:
                 settings |= {"rounds": 2, "local_steps": 2, "judged_images": 200}
             label = f"{data}-{max_class}-{name}-{seed}"
-            runs[name].append(held("fedgan_noniid", label, settings, console))
-    table = plain_table("", "best FID", "modes", "seconds to FL-vanilla's best", "gain", right=4)
+            runs[name].append(held("fedgan_noniid", label, settings, console, quick=options.quick))
+    table = plain_table("", "best FID", "modes", "rounds to FL-vanilla's best", "gain", right=4)
     lines = {}
     for name, each in runs.items():
         best = [run.summary["best_fid"] for run in each]
         modes = [run.summary["modes"] for run in each]
         vanilla = [run.summary["best_fid"] for run in runs["neither"]]
-        times = [run.time_to(fid) for run, fid in zip(each, vanilla, strict=True)]
-        whole = [run.time_to(fid) for run, fid in zip(runs["neither"], vanilla, strict=True)]
-        gains = [b / a for a, b in zip(times, whole, strict=True) if a and b]
-        reached = [took for took in times if took is not None]
+        rounds = [run.rounds_to(fid) for run, fid in zip(each, vanilla, strict=True)]
+        whole = [run.rounds_to(fid) for run, fid in zip(runs["neither"], vanilla, strict=True)]
+        gains = [b / a for a, b in zip(rounds, whole, strict=True) if a and b]
+        reached = [took for took in rounds if took is not None]
         table.add_row(
             name, f"{fmean(best):.1f} ± {_spread(best):.1f}", f"{fmean(modes):.1f}",
-            f"{fmean(reached):.0f} ({len(reached)} of {len(times)})" if reached else "never",
+            f"{fmean(reached):.0f} ({len(reached)} of {len(rounds)})" if reached else "never",
             f"{fmean(gains):.2f} ± {_spread(gains):.2f}" if gains else "–",
         )  # fmt: skip
         lines[name] = {
             "best_fid": best,
             "modes": modes,
-            "seconds_to_vanilla": times,
+            "rounds_to_vanilla": rounds,
+            "seconds": [run.summary["time_s"] for run in each],
             "gains": gains,
         }
     console.print(table)
