@@ -24,7 +24,7 @@ from rich.table import Table
 from benchmarks.throughput import Contender
 from garfield.apps.settings import Settings
 
-QUESTION = "what does a TensorFlow worker's conversion cost, and how fast is ssmw with it?"
+QUESTION = "What does a TensorFlow worker's conversion cost, and how fast is ssmw with it?"
 TARGET = 0.03
 """The largest share of a CifarNet step at batch 32 that we accept."""
 

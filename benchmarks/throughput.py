@@ -27,7 +27,7 @@ from garfield.launch.links import LinkKind
 from garfield.launch.node import NodeOptions
 from garfield.launch.processes import Processes
 
-QUESTION = "how much slower than DistributedDataParallel (gloo) is each application?"
+QUESTION = "How much slower than DistributedDataParallel (gloo) is each application?"
 TARGETS = {"ssmw": 1.1, "msmw": 1.6, "decentralized": 2.0}
 """The largest slowdown we accept at 8 workers (6 without servers), batch 32, CifarNet, memory."""
 THESIS = {

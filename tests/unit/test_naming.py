@@ -79,6 +79,7 @@ def test_a_name_that_is_not_known_is_explained(name, message):
     [
         ("krum", 6, 2, "krum needs n >= 7 inputs to tolerate f=2 faults, got n=6. "
          "Wait for more replies or lower f to 1 or less."),
+        ("bulyan", 5, 1, r"got n=5. Wait for more replies or lower f to 0.$"),
         ("bulyan", 2, 0, "bulyan needs n >= 3 inputs to tolerate f=0 faults, got n=2. "
          "Wait for more replies to use it at all."),
         ("multi-krum(m=13)", 17, 3, r"multi-krum.m must be within 1..12 \(n - f - 2\), got 13."),

@@ -11,6 +11,7 @@ from garfield.attacks import parse as parse_attack
 from garfield.core.errors import ConfigError
 from garfield.gars import GARS, parse
 from garfield.report import heatmap
+from garfield.report.drawing import entitle
 from garfield.report.findings import findings, shown, worst
 from garfield.report.resilience import NOBODY, Cell, Resilience, Round, grade, measure
 from garfield.report.resilience_table import caption, resilience_tables
@@ -204,3 +205,14 @@ def test_too_many_rows_are_not_timed():
 def test_the_rows_timed_never_fill_the_memory():
     for n in (1, 20, MOST_ROWS):
         assert 4 * n * columns_timed(n, 10**12) <= 2**27
+
+
+def test_a_title_is_not_broken_inside_a_name():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    figure = pyplot.figure(figsize=(10, 3))
+    name = "optimal-little-is-enough"
+    entitle(figure, f"Who was trusted when · ssmw, nnm+trimmed-mean, 20 workers, 4 lying ({name})")
+    title = figure.get_suptitle()
+    assert "\n" in title
+    assert name in title
+    pyplot.close(figure)

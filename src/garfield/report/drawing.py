@@ -21,12 +21,13 @@ _GAP = 0.06  # between names of lines, in heights of the axes
 
 
 def matplotlib() -> Any:
-    """The library, its figures, colours and patches at hand."""
+    """The library, its figures, colours, patches and ticks at hand."""
     try:
         import matplotlib as library
         import matplotlib.colors
         import matplotlib.figure
         import matplotlib.patches
+        import matplotlib.ticker
     except ImportError:
         raise MissingDependency(
             "Pictures are drawn with matplotlib, which is not installed. "
@@ -54,7 +55,8 @@ def save_pictures(
 def entitle(figure: Any, text: str) -> None:
     """Give a figure its title, on as many lines as it needs to be read whole."""
     width = int(_LETTERS_AN_INCH * figure.get_figwidth())
-    figure.suptitle(textwrap.fill(text, width), fontsize=12, fontweight="bold", color=INK)
+    lines = textwrap.fill(text, width, break_on_hyphens=False)  # names of rules have hyphens
+    figure.suptitle(lines, fontsize=12, fontweight="bold", color=INK)
 
 
 def name_lines(axes: Any) -> None:

@@ -91,11 +91,14 @@ def _panel(axes: Any, recipe: Recipe, picture: Picture, of: Series) -> None:
         )  # fmt: skip
     for axis in picture.log:
         getattr(axes, f"set_{axis}scale")("log")
-        getattr(axes, f"{axis}axis").set_major_formatter("{x:g}")
+        scale = getattr(axes, f"{axis}axis")
+        if axis == "y":  # 0.02, 0.05, 0.1: a decade of its own may be all there is
+            scale.set_major_locator(matplotlib().ticker.LogLocator(subs=(1, 2, 5)))
+        scale.set_major_formatter(lambda at, _: _written(at))
         axes.minorticks_off()
     places = sorted({each[picture.x] for listed in of.values() for each in listed})
     if "x" in picture.log and len(places) <= _MOST_TICKS:
-        axes.set_xticks(places, [f"{x:g}" for x in places])
+        axes.set_xticks(places, [_written(x) for x in places])
     if "y" not in picture.log:
         highest = max(axes.dataLim.ymax, *(picture.marks or {}).values(), 0)
         axes.set_ylim(picture.bottom, picture.top or 1.04 * highest)
@@ -105,6 +108,11 @@ def _panel(axes: Any, recipe: Recipe, picture: Picture, of: Series) -> None:
     if axes.get_subplotspec().is_first_col():
         axes.set_ylabel(picture.y_label or picture.y, color=INK)
     bare(axes)
+
+
+def _written(number: float) -> str:
+    """As people write it: 1,756,426 and 0.05."""
+    return f"{number:,.0f}" if number >= 1e4 else f"{number:g}"
 
 
 def _lines(axes: Any, picture: Picture, of: Series) -> None:
