@@ -22,8 +22,7 @@ def tensors(split):
     return torch.from_numpy(data.images(split)), torch.from_numpy(data.labels(split))
 
 
-def main():
-    dist.init_process_group("gloo")
+def train():
     rank, ranks = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(1)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
@@ -45,10 +44,16 @@ def main():
             optimizer.zero_grad()
             nn.functional.cross_entropy(ddp(x), y).backward()
             optimizer.step()
-    if rank == 0:
+    return model
+
+
+def main():
+    dist.init_process_group("gloo")
+    model = train()
+    if dist.get_rank() == 0:
         x, y = tensors("test")
         print(f"final accuracy {(model(x).argmax(1) == y).float().mean():.3f}")
-    dist.destroy_process_group()
+    dist.destroy_process_group()  # last: whoever still holds the DDP object holds the group, too
 
 
 if __name__ == "__main__":

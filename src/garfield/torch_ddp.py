@@ -19,6 +19,12 @@ after the gradients.
 Costs (n − 1) d numbers received per rank and step, where averaging takes 2 d, and
 memory for n d. What it cannot survive is in docs/ddp.md: it is for live peers whose
 gradients may be anything, not for peers that fall silent.
+
+A collective that is started within backward() holds what Python knows of that call. If
+gloo's thread is the last to let go of it while Python ends, the process is aborted, and
+if Python waits for that thread meanwhile, both wait for good. So the hook keeps
+collectives until its next step, and `torch._dynamo` is imported here, before there is a
+group (`transport/process_groups.py` says why).
 """
 
 import secrets
@@ -27,6 +33,7 @@ from functools import reduce
 from typing import Any
 
 import torch
+import torch._dynamo  # before there is a group, which it would keep alive
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.futures import Future
@@ -62,11 +69,14 @@ class RobustHook:
         self._rows = rows
         self._draws = rule.draws
         self._sent: list[_Sent] = []
+        self._over: list[Any] = []
+        """The last step's collectives: to be let go of by this thread, not by gloo's."""
 
     def take(self, bucket: Any) -> "Future[Tensor]":
         """Send a bucket; what it is replaced by is known when the last one has come."""
         if bucket.index() == 0:
-            self._sent = []  # whatever an interrupted backward pass has left
+            self._over = [sent.work for sent in self._sent]  # of an interrupted backward pass
+            self._sent = []
         gradients = bucket.buffer()
         start = self._sent[-1].columns.stop if self._sent else 0
         columns = slice(start, start + len(gradients))
@@ -95,13 +105,16 @@ class RobustHook:
         for sent in self._sent:
             # not a view of the vector: DDP would read from the beginning of its storage
             sent.done.set_result(sent.gradients.copy_(vector[sent.columns]))
+        self._over += [sent.work for sent in self._sent]
         self._sent = []
 
     def _common_seed(self) -> int:
         """A seed of a number from every rank: known to nobody before all rows have been sent."""
         mine = torch.tensor([secrets.randbits(SEED_BITS)], device=self._rows.device)
         everybody = [torch.empty_like(mine) for _ in self._rows]
-        dist.all_gather(everybody, mine, group=self.group)
+        work = dist.all_gather(everybody, mine, group=self.group, async_op=True)
+        work.wait()
+        self._over.append(work)
         return reduce(lambda seed, part: seed ^ int(part), everybody, 0)
 
 
