@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -57,23 +58,26 @@ def work(directory, member, task, access=None):
     options = {"poll_s": 0.02, **task["options"]}
     if "memory_mb" in task:
         options["memory_mb"] = _memory_now_mb() + task["memory_mb"]
-    with (
-        (directory / f"{member}.jsonl").open("a", buffering=1) as record,
-        ElasticTraining(
-            model,
-            optimizer,
-            digits(),
-            ElasticOptions(**options),
-            access=access,
-            ddp={"bucket_cap_mb": TINY_MB},
-        ) as job,  # fmt: skip
-    ):
-        _plan_faults(task.get("faults", []), job, model)
-        train(job, task, lambda **what: record.write(json.dumps(what) + "\n"))
-        ending = "left" if job.left else "finished"
-        record.write(json.dumps({"end": ending, "step": job.step_number}) + "\n")
-        if not job.left and job.rank == 0:
-            torch.save(model.state_dict(), directory / "final.pt")
+    training = ElasticTraining(
+        model,
+        optimizer,
+        digits(),
+        ElasticOptions(**options),
+        access=access,
+        ddp={"bucket_cap_mb": TINY_MB},
+    )
+    with (directory / f"{member}.jsonl").open("a", buffering=1) as record:
+
+        def write(**what):
+            record.write(json.dumps(what) + "\n")
+
+        with training as job:
+            _plan_faults(task.get("faults", []), job, model)
+            train(job, task, write)
+            ending = "left" if job.left else "finished"
+            if not job.left and job.rank == 0:
+                torch.save(model.state_dict(), directory / "final.pt")
+        write(end=ending, step=job.step_number, threads=_threads())
 
 
 def train(job, task, record):
@@ -98,6 +102,15 @@ def train(job, task, record):
                 last = job.step_number + until["more"]
             if last is not None and job.step_number >= last:
                 return
+
+
+def _threads():
+    """Names of this process's threads, those of torch's groups among them."""
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has just ended
+            names.append((task / "comm").read_text().strip())
+    return names
 
 
 def _memory_now_mb():

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,16 @@ _MOST_FAILURES = 3
 class Participation:
     """Of one process, from its start to its end."""
 
-    def __init__(self, state: TrainingState, access: JobAccess, options: ElasticOptions) -> None:
-        self._state, self._options = state, options
+    def __init__(
+        self,
+        state: TrainingState,
+        access: JobAccess,
+        options: ElasticOptions,
+        let_go: Callable[[], None],
+    ) -> None:
+        """`let_go` drops what holds on to the group, before it is closed: a wrapper that is the
+        last to hold it would end its threads while Python waits for them, and they for Python."""
+        self._state, self._options, self._let_go = state, options, let_go
         self._coordination = access.coordination
         backend, timeout_s = backend_for(state.model), options.collective_timeout_s
         self._membership: Membership | TorchrunMembership
@@ -146,7 +155,7 @@ class Participation:
 
     def break_off(self) -> None:
         """Let the others notice that this worker cannot finish its step."""
-        self._present.close()
+        self._end_group()
 
     def checkpoint_if_due(self) -> None:
         """Begin to write one, if it is time and this worker's turn."""
@@ -191,9 +200,13 @@ class Participation:
         self.watcher.close()
         if self._checkpoints is not None:
             self._checkpoints.close()
-        if self.group is not None:
-            self.group.close()
+        self._end_group()
         self._coordination.close()
+
+    def _end_group(self) -> None:
+        if self.group is not None:
+            self._let_go()
+            self.group.close()
 
     @property
     def _present(self) -> WorkerGroup:
@@ -225,8 +238,7 @@ class Participation:
         """Form groups until one holds."""
         before = None if self.group is None else self.group.generation
         while True:
-            if self.group is not None:
-                self.group.close()
+            self._end_group()
             group = self._membership.next_group(before, failed=failed, without=without)
             if group is None:
                 self._leave_unmet()

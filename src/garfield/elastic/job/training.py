@@ -60,8 +60,9 @@ class ElasticTraining:
         cursor = Cursor(len(data), self.options.seed)
         self.state = TrainingState(model, optimizer, cursor, extra)
         self._participation = Participation(
-            self.state, access or job_of_this_process(self.options.checkpoint_dir), self.options
-        )
+            self.state, access or job_of_this_process(self.options.checkpoint_dir), self.options,
+            self._unwrap,
+        )  # fmt: skip
         self.model: nn.Module = model
         """To be called in place of the script's own: averages gradients over the workers."""
         self.stepped = False
@@ -258,7 +259,6 @@ class ElasticTraining:
             self._broken = problem
         if self._broken is not None:
             self.state.optimizer.zero_grad()
-            self.model = self.state.model  # the wrapper ends, and its hooks on the gradients
             broken, self._broken, self._vote = self._broken, None, None
             self._participation.recover(broken)
         return self._set_up()
@@ -273,15 +273,17 @@ class ElasticTraining:
             return False
         self._division = Division(group.rank, group.size, batch, self.options.fixed_step)
         if group is not before[0]:
-            self.model = self.state.model  # not two wrappers' buffers at a time
             self.model = group.wrapped(self.state.model, self._ddp)
-            self._norms = None
             is_measured = self.options.learning_rate == ADASCALE
             if is_measured and isinstance(self.model, DistributedDataParallel):
                 self._norms = GradientNorms(self.model, group)
         self._meter.restart()
         self._participation.watcher.report({"state": "training", **self._where()})
         return True
+
+    def _unwrap(self) -> None:
+        """End the wrapper of this group, with its buffers and its hooks on the gradients."""
+        self.model, self._norms = self.state.model, None
 
     def _report(self) -> None:
         if self.state.step % self.options.report_every == 0:
