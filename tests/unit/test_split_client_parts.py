@@ -176,6 +176,22 @@ def test_a_server_that_failed_is_asked_last():
     assert servers.retries <= 1
 
 
+def test_a_server_that_failed_is_asked_again_after_a_while():
+    now, busy = [0.0], refusing(wire.Refusal.BUSY)
+    with server() as (first, _), server(busy, busy) as (second, seen):
+        servers = Servers([first, second], clock=lambda: now[0])
+        asked_second = []
+        for now[0] in (0.0, 0.5, 1.5, 3.0, 4.0, 4.5):
+            before = len(seen)
+            for _ in range(2):  # a turn for each
+                servers.extract(REQUEST, "token", (3,), 2)
+            asked_second.append(len(seen) - before)
+        servers.close()
+    # it fails, is let off for 1 s, fails again, is let off for 2 s, and is as good as the other
+    assert asked_second == [1, 0, 1, 0, 1, 1]
+    assert servers.retries == 2
+
+
 @pytest.mark.parametrize("refusal", [each for each in wire.Refusal if not each.passes])
 def test_a_refusal_that_stays_is_raised_at_once(refusal):
     with server(refusing(refusal)) as (url, seen):

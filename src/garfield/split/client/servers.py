@@ -12,7 +12,8 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 _PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+_PASSED_OVER_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""For how long a server is not asked after its first failure, its second in a row, and so on."""
 _MOST_JSON = 8 << 20  # bytes of a status or a profile
 
 
@@ -55,6 +58,25 @@ class ServerSettings:
     clear. On a network that is yours alone."""
 
 
+@dataclass(frozen=True)
+class _PassedOver:
+    """A server that has failed: how often in a row, when last, and until when others are asked."""
+
+    failures: int = 0
+    last: float = 0.0
+    until: float = 0.0
+
+    def again(self, now: float) -> _PassedOver:
+        """After one more; requests that were under way together fail together, and count once."""
+        if now < self.until:
+            return replace(self, last=now)
+        pause_s = _PASSED_OVER_S[min(self.failures, len(_PASSED_OVER_S) - 1)]
+        return _PassedOver(self.failures + 1, now, now + pause_s)
+
+
+_NEVER_FAILED = _PassedOver()
+
+
 class Servers:
     """All of a training's servers. Used from several threads; closing it breaks off requests."""
 
@@ -72,7 +94,7 @@ class Servers:
         self._client = _client(settings)
         self._turn = 0
         self._lock = threading.Lock()
-        self._failed_at: dict[str, float] = {}
+        self._passed_over: dict[str, _PassedOver] = {}
         self._closed = threading.Event()
         self.retries = 0
         self.received_bytes = 0
@@ -204,9 +226,11 @@ class Servers:
             except (httpx.HTTPError, httpx.StreamError, OSError, RuntimeError) as problem:
                 problems[url] = f"{type(problem).__name__} {problem}".strip()
             else:
-                self._failed_at.pop(url, None)
+                self._passed_over.pop(url, None)
                 return answer
-            self._failed_at[url] = self._clock()
+            with self._lock:
+                failed = self._passed_over.get(url, _NEVER_FAILED)
+                self._passed_over[url] = failed.again(self._clock())
             if self._closed.is_set():
                 raise SplitError(f"The servers were closed while {what} was asked for.")
             if self._clock() >= deadline and problems.keys() == {*self.urls}:
@@ -223,11 +247,17 @@ class Servers:
         )
 
     def _next(self) -> str:
-        """The server whose turn it is; those that failed last come last."""
+        """The server whose turn it is; of those that are passed over, who failed last is last."""
+        now = self._clock()
+
+        def failed_at(url: str) -> float:
+            failed = self._passed_over.get(url, _NEVER_FAILED)
+            return failed.last if now < failed.until else -inf
+
         with self._lock:
             self._turn += 1
             turns = [self.urls[(self._turn + i) % len(self.urls)] for i in range(len(self.urls))]
-        return min(turns, key=lambda url: self._failed_at.get(url, 0.0))
+            return min(turns, key=failed_at)
 
     def _count(self, received: int) -> None:
         with self._lock:
