@@ -9,6 +9,7 @@ the optimizer's step: seconds of an iteration, once requests ahead of training f
     plain, chunked   the same, the frozen layers 50 samples at a time, as they do by default
     split            where the adaptive planner cuts, from the link as it was measured
     predictive       where the predictive planner cuts, from times of both sides as well
+    thesis           where Algorithm 2 cuts as it is printed (only if --ways names it)
     webdataset       plain, by WebDataset's own loader from shards in the store's S3
 
 A batch is 128, or less where streaming it would take more than 15 s: to halve batch and bandwidth
@@ -48,9 +49,10 @@ QUESTION = "How long does an iteration take over a limited link, and what crosse
 
 PLAIN = {"plain": 0, "plain, chunked": 50}
 """Samples at a time through the frozen layers at the client; 0 for the whole batch."""
-PLANNED = {"split": "adaptive", "predictive": "predictive"}
+PLANNED = {"split": "adaptive", "predictive": "predictive", "thesis": "thesis"}
 WEBDATASET = "webdataset"
 WAYS = [*PLAIN, *PLANNED, WEBDATASET]
+USUAL_WAYS = [*PLAIN, "split", "predictive", WEBDATASET]
 KEPT = Path(__file__).parent / "raw" / "split_link.jsonl"
 IMAGES, OBJECTS_A_BATCH = 512, 4
 ITERATIONS, LEAST_S = 3, 6.0
@@ -100,7 +102,7 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--stored-as", nargs="+", default=[*_STORED], choices=[*_STORED])
     group.add_argument("--mbps", type=float, nargs="+", default=[5, 20, 50, 150, 500, 1000])
     group.add_argument("--batch", type=int, default=0, help="(so that streaming it takes 15 s)")
-    group.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS)
+    group.add_argument("--ways", nargs="+", default=USUAL_WAYS, choices=WAYS)
     group.add_argument("--iterations", type=int, default=ITERATIONS, help="that count, at least")
     group.add_argument("--anew", action="store_true", help="run cells again that were run")
     group.add_argument("--show", action="store_true", help="run nothing: show what is there")
@@ -248,7 +250,8 @@ def _table(cells: list[Cell]) -> Table:
     """Every split beside the plain ways of the same cell, by the fastest of these."""
     ways = [way for way in WAYS if any(cell.way == way for cell in cells)]
     planned = [way for way in PLANNED if way in ways]
-    numbers = ("batch", "Mbps", *ways, *(f"{way} faster" for way in planned), "fewer bytes")
+    compared = [f"{way} {how}" for how in ("faster", "fewer bytes") for way in planned]
+    numbers = ("batch", "Mbps", *ways, *compared)
     table = plain_table("model", "stored", *numbers, right=len(numbers))
     rows: dict[tuple[str, str, int, float], dict[str, Cell]] = {}
     for cell in cells:
@@ -256,17 +259,20 @@ def _table(cells: list[Cell]) -> Table:
     for (model, stored_as, batch, mbps), of in sorted(rows.items()):
         times = [_time(of.get(way)) for way in ways]
         plain = [of[way] for way in PLAIN if way in of]
-        faster, fewer = ["–"] * len(planned), "–"
-        if plain:
-            best = min(plain, key=lambda cell: cell.iteration_s)
-            faster = [
-                f"{best.iteration_s / of[way].iteration_s:.2f}×" if way in of else "–"
-                for way in planned
-            ]
-            if "split" in of:
-                fewer = f"{best.bytes_per_iteration / of['split'].bytes_per_iteration:.2f}×"
-        table.add_row(model, stored_as, str(batch), f"{mbps:g}", *times, *faster, fewer)
+        best = min(plain, key=lambda cell: cell.iteration_s) if plain else None
+        ratios = [
+            _ratio(best, of.get(way), value)
+            for value in ("iteration_s", "bytes_per_iteration")
+            for way in planned
+        ]
+        table.add_row(model, stored_as, str(batch), f"{mbps:g}", *times, *ratios)
     return table
+
+
+def _ratio(plain: Cell | None, other: Cell | None, value: str) -> str:
+    if plain is None or other is None:
+        return "–"
+    return f"{getattr(plain, value) / getattr(other, value):.2f}×"
 
 
 def _time(cell: Cell | None) -> str:

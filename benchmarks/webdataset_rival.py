@@ -6,8 +6,9 @@
 `pack`, beside the store and once, writes the images of a packed data set, as they are stored,
 into shards of as many images as an object has, with WebDataset's writer. `train`, at the client,
 reads them as WebDataset's documentation does from S3 without keys in the loader: presigned
-addresses, a process that fetches by curl and decodes ahead of training, whole batches. Model,
-transforms, loss and optimizer are those of `garfield split train --baseline`. Keys come from the
+addresses, a process that fetches by curl and decodes ahead of training. Model, transforms, loss
+and optimizer are those of `garfield split train --baseline`, the frozen layers 50 samples at a
+time. Its bytes are those of the shards that were read, not counted on the way. Keys come from the
 environment (S3_ENDPOINT, S3_KEY, S3_SECRET).
 """
 
