@@ -236,14 +236,18 @@ def _table_of_settings(judged: dict[Setting, Timings]) -> Table:
 
 
 def _table(verdicts: list[Verdict]) -> Table:
-    """Each planner's share of settings in which it is right, and its worst."""
-    table = plain_table("planner", "settings", "within 5 %", "share", "worst", "at", right=5)
+    """Each planner's share of settings in which it is right, of each model too, and its worst."""
+    models = [*dict.fromkeys(each.setting.model for each in verdicts)]
+    numbers = ("settings", "within 5 %", "share", *models, "worst")
+    table = plain_table("planner", *numbers, "at", right=len(numbers))
     for name in PLANNERS:
         own = [each for each in verdicts if each.planner == name]
         right = sum(each.is_right for each in own)
         worst = max(own, key=lambda each: each.ratio)
+        of_models = [[each.is_right for each in own if each.setting.model == m] for m in models]
         table.add_row(
-            name, str(len(own)), str(right), f"{right / len(own):.0%}", _times(worst),
+            name, str(len(own)), str(right), f"{right / len(own):.0%}",
+            *(f"{sum(each)} of {len(each)}" for each in of_models), _times(worst),
             str(worst.setting),
         )  # fmt: skip
     return table
