@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from garfield.cli.app import run
-from garfield.core.config import made
+from garfield.core.config import made, read_toml
 from garfield.core.errors import ConfigError, InputError
 from garfield.fedgan import training
 from garfield.fedgan.image_data import dataset_for, devices_of, read_folder
@@ -314,10 +314,52 @@ def test_wrong_settings_are_refused_and_leave_nothing_behind(tmp_path, capsys, w
     assert not out.exists()
 
 
-def test_many_devices_are_to_be_simulated_and_a_run_that_is_none_has_no_generator(tmp_path, capsys):
-    assert run(["fedgan", "train", "--out", str(tmp_path / "run")]) == 2
-    assert "80 devices as processes take 36 GB" in capsys.readouterr().err
+@pytest.mark.slow
+def test_more_devices_than_one_machine_holds_are_simulated_and_a_run_goes_on_so(tmp_path, capsys):
+    out = tmp_path / "run"
+    given = flags(devices=17, fraction=0.1, rounds=1, local_steps=1)
+    assert run(["fedgan", "train", "--out", str(out), *given]) == 0
+    assert "17 devices are simulated in this process" in capsys.readouterr().err
+    assert read_toml(out / "config.toml")["simulate"] is True
+    assert run(["fedgan", "train", "--resume", str(out), "--rounds", "2"]) == 0
+    told = capsys.readouterr()
+    assert "are simulated" not in told.err  # it was chosen already
+    assert json.loads((out / "summary.json").read_text())["rounds"] == 2
+    assert run(["fedgan", "train", "--resume", str(out), "--no-simulate", "--rounds", "3"]) == 2
+    assert "simulate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--no-simulate"], "80 devices as processes take 36 GB"),
+        (
+            ["--servers", "2", "--lease-s", "5"],
+            "For devices that are processes: --servers, --lease",
+        ),
+        (["--simulate", "--devices", "3", "--fraction", "1", "--secure-aggregation"], "--secure-a"),
+    ],
+)
+def test_what_needs_processes_is_refused_of_simulated_devices(tmp_path, capsys, words, message):
+    assert run(["fedgan", "train", "--out", str(tmp_path / "run"), *words]) == 2
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "simulated"),
+    [
+        ({"devices": 16}, False),
+        ({"devices": 17}, True),
+        ({"devices": 4, "simulate": True}, True),
+        ({"devices": 100, "listen": "127.0.0.1:1"}, False),  # they run elsewhere
+    ],
+)
+def test_devices_are_processes_where_this_machine_can_hold_them(given, simulated):
+    assert made(FedganSettings, given).simulated is simulated
+
+
+def test_a_directory_that_is_no_run_has_no_generator(tmp_path, capsys):
     assert run(["fedgan", "sample", str(tmp_path)]) == 2
     assert "holds no generator" in capsys.readouterr().err
 

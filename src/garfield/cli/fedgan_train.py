@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,13 +64,13 @@ def _train(
 ) -> int:
     """Train a GAN on images divided among many devices.
 
-    Devices and servers are processes that talk over gRPC with TLS; with --simulate, hundreds of
-    devices run in this process. The same seed gives the same networks either way. Ctrl-C ends the
-    run in good order; --resume goes on after the last round.
+    Up to 16 devices, and their servers, are processes that talk over gRPC with TLS; more of them,
+    or with --simulate, run in this process. The same seed gives the same networks either way.
+    Ctrl-C ends the run in good order; --resume goes on after the last round.
     """
     from garfield.runs.run_directory import RunDirectory
 
-    settings = settings_from(config, resume, given)
+    settings = _in_one_form(settings_from(config, resume, given))
     directory = RunDirectory(resume or out or default_directory("fedgan"))
     if resume is None:
         directory.check_new()
@@ -92,6 +93,16 @@ def settings_from(
     file = settings_file(config, resume)
     base = flattened(read_toml(file), settings_of(FedganSettings)) if file else {}
     return made(FedganSettings, base | given)
+
+
+def _in_one_form(settings: FedganSettings) -> FedganSettings:
+    """The settings, with a choice between processes and simulation where none was made."""
+    if settings.simulate is None and settings.simulated:
+        print_note(
+            f"{settings.population.devices} devices are simulated in this process, one after the "
+            "other; up to 16 can be processes of their own."
+        )
+    return replace(settings, simulate=settings.simulated)
 
 
 def _run(

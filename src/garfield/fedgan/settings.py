@@ -6,9 +6,12 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from garfield.core.bounds import Seed, Within
-from garfield.core.config import check_numbers
+from garfield.core.config import check_numbers, settings_of
 from garfield.core.errors import ConfigError
 from garfield.runs.recording import Recording
+
+MOST_PROCESSES = 16
+"""Devices that run as processes of one machine: each takes about 445 MB."""
 
 _CHOICES = {
     "missing_classes": ("refuse", "allow"),
@@ -204,8 +207,9 @@ class FedganSettings:
     """With folder:DIR, the side to which images are scaled and cropped. (as they are)"""
     conditional: bool = False
     """Give both networks the class of each image."""
-    simulate: bool = False
-    """Run all devices in this process, one after the other, instead of each as its own."""
+    simulate: bool | None = None
+    """Run all devices in this process, one after the other, instead of each as its own.
+    (if they are more than 16)"""
     population: DeviceSettings = field(default_factory=DeviceSettings)
     training: RoundSettings = field(default_factory=RoundSettings)
     lies: LieSettings = field(default_factory=LieSettings)
@@ -227,11 +231,8 @@ class FedganSettings:
                 f"them, and {self.lies.gar} has to compare them with each other. Leave one of the "
                 "two out."
             )
-        if self.processes.secure_aggregation and self.simulate:
-            raise ConfigError(
-                "Simulated devices send nothing that could be hidden. Leave --simulate or "
-                "--secure-aggregation out."
-            )
+        if self.simulated:
+            self._refuse_what_is_for_processes()
         if self.processes.secure_aggregation and self.population.tells_sums:
             raise ConfigError(
                 "Secure aggregation hides what each device has learned, and to fit clusters each "
@@ -246,6 +247,26 @@ class FedganSettings:
             raise ConfigError(
                 "Devices that send sums of their features for clusters keep no promise of "
                 "differential privacy. Give --public-images to fit clusters to."
+            )
+
+    @property
+    def simulated(self) -> bool:
+        """Whether devices are simulated: as was asked, else if this machine cannot hold them."""
+        if self.simulate is not None:
+            return self.simulate
+        return self.population.devices > MOST_PROCESSES and self.processes.listen is None
+
+    def _refuse_what_is_for_processes(self) -> None:
+        given = [
+            each.flag
+            for each in settings_of(ProcessSettings)
+            if getattr(self.processes, each.name) != each.default
+        ]
+        if given:
+            raise ConfigError(
+                f"For devices that are processes: {', '.join(given)}. These "
+                f"{self.population.devices} are simulated, and send nothing. Leave it out, or take "
+                f"processes: --no-simulate, with --devices {MOST_PROCESSES} at most on one machine."
             )
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -72,10 +73,12 @@ def train(
     """Train as the settings say, and leave all of it in the directory.
 
     Images are judged as the settings say, unless another `evaluation` is given. Devices are
-    simulated, unless `kind` says otherwise (`nodes.process_training`).
+    simulated, unless `kind` says otherwise (`nodes.process_training`), and the directory tells so.
     """
     settings.recording.check()
-    run = (kind or Training)(settings, directory.path, evaluation)
+    kind = kind or Training
+    settings = replace(settings, simulate=kind.simulates)
+    run = kind(settings, directory.path, evaluation)
     if resume:
         run.restore(directory)
     with ExitStack() as stack:
@@ -93,6 +96,8 @@ def train(
 class Training:
     """A federated GAN under way, all devices simulated."""
 
+    simulates = True
+    """What its directory says of devices."""
     published: PublishedClusters | None
     """What devices without labels count their images by."""
 
@@ -279,6 +284,8 @@ class Training:
     def _refuse_other_settings(self, directory: RunDirectory) -> None:
         flat = flattened(read_toml(directory.config), settings_of(FedganSettings))
         before, now = values_of(made(FedganSettings, flat)), values_of(self.settings)
+        # runs that were begun from Python did not say so once; only simulated ones have checkpoints
+        before["simulate"] = bool(before["simulate"] or self.checkpoints.saved())
         for name, value in before.items():
             if now[name] != value and name not in _MAY_CHANGE:
                 raise ConfigError(

@@ -29,7 +29,7 @@ from garfield.fedgan.nodes.node_process import Wiring, run_device, run_server
 from garfield.fedgan.nodes.secure_round import MOST as MOST_SECURE
 from garfield.fedgan.sampling import round_size
 from garfield.fedgan.saved_weights import Described, export
-from garfield.fedgan.settings import FedganSettings
+from garfield.fedgan.settings import MOST_PROCESSES, FedganSettings
 from garfield.fedgan.simulation import Federation
 from garfield.fedgan.state import LearningState, StateDatabase, open_state_database
 from garfield.fedgan.training import Evaluation, Training
@@ -42,8 +42,6 @@ from garfield.runs.user_files import loaded
 from garfield.transport.addresses import check_address
 from garfield.transport.certs import make
 
-MOST_DEVICES = 16
-"""As processes: each takes about 445 MB."""
 _START_S = 120.0
 _TURN_S = 0.5
 _END_S = 20.0  # more than `ServerLimits.linger_s`
@@ -66,10 +64,10 @@ def check_processes(settings: FedganSettings) -> None:
             "Processes of this machine have certificates of their own. --certificates goes with "
             "--listen."
         )
-    if devices > MOST_DEVICES and given.listen is None:
+    if devices > MOST_PROCESSES and given.listen is None:
         raise ConfigError(
             f"{devices} devices as processes take {0.445 * devices:.0f} GB of memory. Simulate "
-            f"them in this process with --simulate, or take up to {MOST_DEVICES}: --devices 8"
+            f"them in this process with --simulate, or take up to {MOST_PROCESSES}: --devices 8"
         )
     size = round_size(settings.training.fraction, devices)
     if given.secure_aggregation and not 3 <= size <= MOST_SECURE:
@@ -86,6 +84,8 @@ def check_processes(settings: FedganSettings) -> None:
 
 class ProcessTraining(Training):
     """A training under way in other processes."""
+
+    simulates = False
 
     def __init__(
         self, settings: FedganSettings, path: Path, evaluation: Evaluation | None = None
