@@ -36,7 +36,7 @@ from benchmarks.split_world import SplitWorld
 from garfield.split.client.bandwidth import measure
 from garfield.split.client.data_set import DataSet
 from garfield.split.client.loader import Batch, SplitLoader
-from garfield.split.client.planning import situation
+from garfield.split.client.planning import servers_load, situation
 from garfield.split.client.servers import Servers, ServerSettings
 from garfield.split.models import SPLIT_MODELS, load
 from garfield.split.models.cutting import CutModel
@@ -73,7 +73,8 @@ class Client:
     def plan(self, stored_as: str, batch: int) -> dict[str, Any]:
         """The situation of planners: sizes and times of both sides, and the measured link."""
         loader = self._loader(stored_as, batch, Loading(planner="predictive"))
-        return {"situation": asdict(situation(loader, measure(self._servers.probe)))}
+        link, load = measure(self._servers.probe), servers_load(self._servers)
+        return {"situation": asdict(situation(loader, link, load))}
 
     def prepare(self, stored_as: str, split: int) -> dict[str, Any]:
         """Let the server have the weights, and measure what it measures once."""

@@ -153,7 +153,7 @@ class _Unwritable:
     def __init__(self, store):
         self._store = store
 
-    def access(self, names, *, writes=(), endpoint=None):
+    def access(self, names, *, writes=(), endpoint=None, **_):
         found = self._store.access(names, endpoint=endpoint)  # an S3 server gets no PUT
         return replace(found, token="x" + found.token) if found.token else found
 

@@ -142,9 +142,26 @@ def test_a_server_whose_queue_takes_longer_than_streaming_is_left_alone():
 def test_load_is_what_servers_say():
     answer = {"load": {"waiting": 3, "running": 2, "workers": 4, "service_s": 2.0}}
     load = ServerLoad.from_status(answer, {})
-    assert (load.requests, load.workers, load.service_s) == (5, 5, 1.0)
-    assert load.wait_s == 1.0
+    assert (load.requests, load.workers, load.service_s) == (5, 5, 2.0)
+    assert load.wait_s == 2.0
     assert ServerLoad.from_status().slowdown == 1.0
+
+
+def test_a_server_without_requests_does_not_make_those_of_another_shorter():
+    """As many wait for 6 s each, whatever the free one beside them last took."""
+    busy = {"load": {"waiting": 4, "running": 2, "workers": 2, "service_s": 6.0}}
+    free = {"load": {"waiting": 0, "running": 0, "workers": 2, "service_s": 0.1}}
+    assert ServerLoad.from_status(busy, free) == ServerLoad(6, 4, 6.0)
+    assert ServerLoad.from_status(free).wait_s == 0.0
+
+
+def test_load_differs_beyond_what_a_plan_would_not_feel():
+    load = ServerLoad(requests=8, workers=4, service_s=1.0)
+    assert not load.differs(load)
+    assert not ServerLoad(9, 4, 1.0).differs(load)
+    assert ServerLoad(4, 4, 1.0).differs(load)  # freer
+    assert ServerLoad(8, 4, 2.0).differs(load)  # as many, but longer ones
+    assert load.differs(ServerLoad())
 
 
 situations = st.builds(

@@ -197,6 +197,19 @@ def test_profiles_are_kept_by_what_they_depend_on(tmp_path):
     assert cache.get_or_make(key, make) == first
 
 
+def test_times_of_another_processor_or_of_more_threads_are_others(monkeypatch):
+    """What is kept may be found by another machine: a home is shared, a virtual one moves."""
+    here = profile_key(small(), "client")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    more_threads = profile_key(small(), "client")
+    torch.set_num_threads(threads)
+    assert profile_key(small(), "client") == here
+    monkeypatch.setattr("garfield.report.machine._cpuinfo", lambda field: "another")
+    elsewhere = profile_key(small(), "client")
+    assert len({here, more_threads, elsewhere}) == 3
+
+
 @pytest.mark.parametrize("found", [None, [], {}, {"layers": [{}]}, {"layers": 3}])
 def test_what_is_no_profile_is_refused(found):
     with pytest.raises(ConfigError, match="no profile"):

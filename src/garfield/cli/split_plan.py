@@ -33,8 +33,9 @@ def _plan(
 ) -> int | None:
     """Show what each split would transfer and take, and which one would be chosen.
 
-    With --data the stored size of the images is taken from the store, with --server the link
-    is measured and the server's load counts. Says so where plain streaming is better.
+    With --data and --server all is measured as a training would, which chooses the same unless
+    it keeps features (--cache, --materialise). With less, it says what is not known. Says so where
+    plain streaming is better.
     """
     from garfield.core.config import made
     from garfield.report.split_costs import costs_headline, costs_table, draw_costs
@@ -50,6 +51,8 @@ def _plan(
     out.print(costs_headline(found), style="bold", soft_wrap=True)
     out.print(costs_table(found))
     out.print(found.advice, soft_wrap=True)
+    if found.not_known:
+        out.print(found.not_known, soft_wrap=True)
     if picture is not None:
         out.print(f"The picture is {picture}.", soft_wrap=True)
     return None

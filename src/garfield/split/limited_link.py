@@ -16,6 +16,8 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from garfield.split.stores.contract import REQUEST_S
+
 if TYPE_CHECKING:
     from garfield.split.stores import Access, Store
 
@@ -154,9 +156,14 @@ class LinkedStore:
         self._store.delete(name)
 
     def access(
-        self, names: Sequence[str], *, writes: Sequence[str] = (), endpoint: str | None = None
+        self,
+        names: Sequence[str],
+        *,
+        writes: Sequence[str] = (),
+        endpoint: str | None = None,
+        lasts_s: int = REQUEST_S,
     ) -> Access:
-        return self._store.access(names, writes=writes, endpoint=endpoint)
+        return self._store.access(names, writes=writes, endpoint=endpoint, lasts_s=lasts_s)
 
     def close(self) -> None:
         self._store.close()

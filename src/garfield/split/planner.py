@@ -54,7 +54,7 @@ class ServerLoad:
     workers: int = 1
     """Requests that can run at once, on all servers together."""
     service_s: float = 0.0
-    """What one of them takes, as measured there."""
+    """What one of them takes, as measured there; the mean over requests."""
 
     @property
     def wait_s(self) -> float:
@@ -66,14 +66,23 @@ class ServerLoad:
         """How much longer than alone a request takes while others run beside it."""
         return 1.0 + self.requests / max(1, self.workers)
 
+    def differs(self, other: ServerLoad, by: float = 0.2) -> bool:
+        """Whether servers are busier or freer than they were, by more than is worth a thought."""
+        pairs = ((self.slowdown, other.slowdown), (self.wait_s, other.wait_s))
+        return any(abs(now - before) > by * before for now, before in pairs)
+
     @classmethod
     def from_status(cls, *answers: Mapping[str, Any]) -> ServerLoad:
         """From what servers answer to `GET /v1/status`; what they do not say counts as nothing."""
         loads = [answer.get("load") or {} for answer in answers]
-        count = sum(int(load.get("waiting", 0)) + int(load.get("running", 0)) for load in loads)
-        times = [float(load.get("service_s", 0.0)) for load in loads]
+        counts = [int(load.get("waiting", 0)) + int(load.get("running", 0)) for load in loads]
         workers = sum(int(load.get("workers", 1)) for load in loads)
-        return cls(count, max(1, workers), sum(times) / max(1, len(times)))
+        # by requests: one server's idle ones would halve what a busy one's really take
+        busy_s = sum(
+            count * float(load.get("service_s", 0.0))
+            for count, load in zip(counts, loads, strict=True)
+        )
+        return cls(sum(counts), max(1, workers), busy_s / max(1, sum(counts)))
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from garfield.core.errors import ConfigError
 from garfield.core.files import write_json
+from garfield.report.machine import processor
 
 if TYPE_CHECKING:
     import torch
@@ -285,11 +286,15 @@ class ProfileCache:
 
 
 def profile_key(model: CutModel, *about: object) -> str:
-    """A name for profiles of a model: its layers, their weights' shapes, torch, and `about`."""
+    """A name for profiles of a model: its layers, their weights' shapes, what runs it, `about`.
+
+    What runs it is torch with its threads and the processor: a home may be seen by several
+    machines, and a virtual one may start on another tomorrow.
+    """
     import torch
 
     lines = [model.name, *model.layers, str(model.input_shape), torch.__version__]
-    lines += [str(torch.get_num_threads()), *map(str, about)]
+    lines += [str(torch.get_num_threads()), processor(), *map(str, about)]
     state = model.module.state_dict()
     lines += [f"{key} {tuple(value.shape)} {value.dtype}" for key, value in state.items()]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from garfield.core.errors import ConfigError
 from garfield.split.objects import ObjectEntry, StoredObject, open_object, read_index
 from garfield.split.stores import StoreSettings, open_store
+from garfield.split.stores.contract import REQUEST_S
 
 if TYPE_CHECKING:
     from garfield.split.stores.contract import Store
@@ -69,9 +70,13 @@ class DataSet:
         stored = self.objects[number]
         return open_object(stored.name, raw, stored.sha256)
 
-    def access(self, names: Sequence[str], writes: Sequence[str] = ()) -> str:
-        """What a server must be shown to read and write these names on our behalf."""
-        return self.store.access(names, writes=writes, endpoint=self.server_endpoint).as_header()
+    def access(
+        self, names: Sequence[str], writes: Sequence[str] = (), lasts_s: int = REQUEST_S
+    ) -> str:
+        """What a server must be shown to read and write these names on our behalf, for so long."""
+        return self.store.access(
+            names, writes=writes, endpoint=self.server_endpoint, lasts_s=lasts_s
+        ).as_header()
 
     def access_for(self, request: ExtractRequest, writes: Sequence[str] = ()) -> str:
         """What a server must be shown to answer this request."""

@@ -174,7 +174,8 @@ class SplitLoader:
     def prepare(self) -> None:
         """Choose the split of the epoch that comes, and have its features materialised.
 
-        Iterating does so by itself; who calls this before knows when it is done.
+        Iterating does so by itself; who calls this before knows when it is done. Ranks that share
+        a process group plan together, so where one prepares or iterates all must.
         """
         if self._prepared is not None and self._prepared[0] == self._place:
             return
@@ -324,12 +325,17 @@ def without_chance(transforms: Transforms) -> Transforms:
     return Transforms(tuple(steps))
 
 
-def _shapes(model: CutModel, transforms: Transforms) -> list[tuple[int, ...]]:
-    """What one sample is at each split: transformed, then behind each layer."""
-    shape = transforms.out_shape
-    if shape is None:
+def sample_shape(transforms: Transforms) -> tuple[int, ...]:
+    """What one sample is once it is transformed; ConfigError if that depends on the image."""
+    if transforms.out_shape is None:
         raise ConfigError(
             f"The transforms ({transforms}) leave images of any size. Add crop(224), or a resize "
             "to one size."
         )
+    return transforms.out_shape
+
+
+def _shapes(model: CutModel, transforms: Transforms) -> list[tuple[int, ...]]:
+    """What one sample is at each split: transformed, then behind each layer."""
+    shape = sample_shape(transforms)
     return [shape, *(size.shape for size in model.sizes(shape))]

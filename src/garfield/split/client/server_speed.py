@@ -3,10 +3,10 @@
 Layers that were timed one by one, on a worker that had the machine to itself, say how they compare
 and not how long they take when requests come as fast as they are answered: several workers then
 share cores with each other and with the store, and batches are larger. So as many requests as a
-training has under way are sent at once, behind the last frozen layer, where little travels, and
-with that server's own weights, so that none need be there. Each tells its seconds of reading,
-decoding and computing, w of them run at a time (all their seconds through the time that they took
-together), and a sample takes
+training has under way, all its ranks together, are sent at once, behind the last frozen layer,
+where little travels, and with that server's own weights, so that none need be there. Each tells its
+seconds of reading, decoding and computing, w of them run at a time (all their seconds through the
+time that they took together), and a sample takes
 
     Σ seconds / (w · samples)
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,9 +32,11 @@ from garfield.split.models import SPLIT_MODELS
 
 if TYPE_CHECKING:
     from garfield.split.client.loader import SplitLoader
+    from garfield.split.client.servers import Servers
 
 _FEW, _MANY = 8, 32
-"""Samples of a request, alone and beside others."""
+"""Samples of a request, alone and beside others; of many ranks' requests, fewer each."""
+_MOST_TOGETHER = 64  # requests, however many ranks there are
 
 Seconds = Mapping[str, float]
 
@@ -56,17 +59,19 @@ def measured_speed(loader: SplitLoader) -> ServerSpeed:
     split = loader.model.max_split(loader.freeze)
     if servers is None or loader.model.name not in SPLIT_MODELS or split == 0:
         return ServerSpeed()
-    objects = range(len(loader.data.objects))
-    together = [_piece(loader, at % len(objects), _MANY) for at in range(servers.connections)]
-    try:
-        few = _piece(loader, 0, _FEW)
-        alone = _seconds(loader, few, split)  # and what a server does once for a model is done
-        began = time.monotonic()
-        with ThreadPoolExecutor(len(together)) as threads:
-            told = [*threads.map(lambda piece: _seconds(loader, piece, split), together)]
-        took_s = time.monotonic() - began
-    except (SplitError, KeyError, TypeError, ValueError, AttributeError):
-        return ServerSpeed()  # then as if both took no time
+    few, together = _piece(loader, 0, _FEW), _under_way(loader, servers)
+    with ExitStack() as stack:
+        if len(together) > servers.connections:
+            servers = stack.enter_context(closing(servers.with_connections(len(together))))
+        try:
+            # alone, and what a server does once for a model is done
+            alone = _seconds(loader, servers, few, split)
+            began = time.monotonic()
+            with ThreadPoolExecutor(len(together)) as threads:
+                told = [*threads.map(lambda each: _seconds(loader, servers, each, split), together)]
+            took_s = time.monotonic() - began
+        except (SplitError, KeyError, TypeError, ValueError, AttributeError):
+            return ServerSpeed()  # then as if both took no time
     decode_s = alone.get("decode", 0.0) / len(few)
     return speed_of(told, sum(map(len, together)), took_s, decode_s)
 
@@ -84,14 +89,20 @@ def speed_of(
     return ServerSpeed(decode_alone_s, share("read", "decode"), share("forward") or None)
 
 
+def _under_way(loader: SplitLoader, servers: Servers) -> list[Piece]:
+    """As many pieces as all ranks ask for at once: one of them measures for all."""
+    ranks, objects = loader.sampler.ranks, len(loader.data.objects)
+    count = min(servers.connections * ranks, max(servers.connections, _MOST_TOGETHER))
+    most = max(_FEW, _MANY // ranks)
+    return [_piece(loader, at % objects, most) for at in range(count)]
+
+
 def _piece(loader: SplitLoader, at: int, most: int) -> Piece:
     return Piece(at, tuple(range(min(most, loader.data.objects[at].count))))
 
 
-def _seconds(loader: SplitLoader, piece: Piece, split: int) -> Seconds:
+def _seconds(loader: SplitLoader, servers: Servers, piece: Piece, split: int) -> Seconds:
     """What a server says to have spent on a piece, by what it did."""
-    servers = loader.servers
-    assert servers is not None
     asked = wire.ExtractRequest(
         loader.data.url, "-", split, model=loader.model.name,
         transforms=loader.transforms.to_json(), seed=loader.loading.seed, batch=len(piece),

@@ -12,6 +12,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -36,6 +37,7 @@ _PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 _PASSED_OVER_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 """For how long a server is not asked after its first failure, its second in a row, and so on."""
 _MOST_JSON = 8 << 20  # bytes of a status or a profile
+_STATUS_S = 5.0  # that a plan waits for a server to tell its load
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,12 @@ class Servers:
             "the status", lambda url: self._json("GET", url, "/v1/status", access)
         )
 
+    def statuses(self) -> list[Mapping[str, Any]]:
+        """What all servers tell of themselves that answer soon: of one at least."""
+        with ThreadPoolExecutor(min(len(self.urls), self.connections)) as threads:
+            told = [each for each in threads.map(self._status_at_once, self.urls) if each]
+        return told or [self.status()]
+
     def post(self, path: str, body: bytes, access: str) -> Mapping[str, Any]:
         """The JSON that a server answers to a request other than an extraction."""
         return self._anywhere(path, lambda url: self._json("POST", url, path, access, body))
@@ -159,6 +167,10 @@ class Servers:
 
         return self._anywhere("a measurement of the link", read)
 
+    def with_connections(self, connections: int) -> Servers:
+        """The same servers, asked for so much at once; closed by whoever asked for them."""
+        return Servers(self.urls, replace(self._settings, connections=connections), self._clock)
+
     def close(self) -> None:
         """Break off what is under way."""
         self._closed.set()
@@ -180,11 +192,30 @@ class Servers:
                 reader.feed(piece)
         return reader.features()
 
+    def _status_at_once(self, url: str) -> Mapping[str, Any] | None:
+        """A server's status; None if it does not answer, or not soon."""
+        import httpx
+
+        try:
+            return self._json("GET", url, "/v1/status", "", timeout_s=_STATUS_S)
+        except (SplitError, httpx.HTTPError, httpx.StreamError, OSError, RuntimeError):
+            return None
+
     def _json(
-        self, method: str, url: str, path: str, access: str, body: bytes | None = None
+        self,
+        method: str,
+        url: str,
+        path: str,
+        access: str,
+        body: bytes | None = None,
+        *,
+        timeout_s: float | None = None,
     ) -> Mapping[str, Any]:
         headers = {wire.ACCESS_HEADER: access} if access else {}
-        with self._client.stream(method, url + path, content=body, headers=headers) as response:
+        timeout = self._client.timeout if timeout_s is None else timeout_s
+        with self._client.stream(
+            method, url + path, content=body, headers=headers, timeout=timeout
+        ) as response:
             self._check(response)
             found = bytearray()
             for piece in response.iter_raw():

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from garfield.core.errors import AccessDenied, ConfigError
 from garfield.core.files import as_json
@@ -49,6 +50,20 @@ class Access:
     def for_swift_token(cls, token: str, storage_url: str) -> Access:
         """Rights of a token, in the account that a storage URL ends with."""
         return cls("swift", token=token, account=urlsplit(storage_url).path.rstrip("/"))
+
+    def tenant(self, name: str) -> str:
+        """A digest of whose rights these are, as far as they reach this object.
+
+        It says the truth once the store has let them read it: anybody can write anything here.
+        """
+        whose = self.token
+        if self.kind == "swift":
+            whose = self.account  # of which there are as many tokens as somebody cares to ask for
+        elif self.kind == "s3":
+            signed = parse_qs(urlsplit(self.reads.get(name, "")).query)
+            credential = signed.get("X-Amz-Credential", [""])[0]  # KEY/DATE/REGION/s3/aws4_request
+            whose = credential.rsplit("/", 4)[0]
+        return hashlib.sha256(f"{self.kind} {whose}".encode()).hexdigest()
 
     def as_header(self) -> str:
         """One line of ASCII."""

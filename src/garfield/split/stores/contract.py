@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from garfield.split.stores.access import Access
 
 MAX_NAME = 512
+REQUEST_S = 3600
+"""How long rights for one request last, in seconds: longer than it may queue."""
+TRAINING_S = 7 * 24 * 3600
+"""And those for a whole training, which nobody can renew on the way: as long as S3 lets a signature
+hold."""
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -52,11 +57,17 @@ class Store(Protocol):
         ...
 
     def access(
-        self, names: Sequence[str], *, writes: Sequence[str] = (), endpoint: str | None = None
+        self,
+        names: Sequence[str],
+        *,
+        writes: Sequence[str] = (),
+        endpoint: str | None = None,
+        lasts_s: int = REQUEST_S,
     ) -> Access:
         """What a server needs to read these objects on our behalf, and write those.
 
-        `endpoint` is where the server reaches the store, if that is not where we do.
+        `endpoint` is where the server reaches the store, if that is not where we do. `lasts_s` is
+        for how long it needs them, where that is ours to say: tokens last as long as they do.
         """
         ...
 

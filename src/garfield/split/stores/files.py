@@ -16,7 +16,7 @@ from pathlib import Path
 from garfield.core.errors import AccessDenied, ConfigError, ObjectMissing, StoreUnreachable
 from garfield.core.files import replacing, write_json
 from garfield.split.stores.access import Access
-from garfield.split.stores.contract import check_name, check_range
+from garfield.split.stores.contract import REQUEST_S, check_name, check_range
 from garfield.split.stores.settings import StoreSettings
 
 
@@ -71,7 +71,12 @@ class FileStore:
             self._path(name).unlink()
 
     def access(
-        self, names: Sequence[str], *, writes: Sequence[str] = (), endpoint: str | None = None
+        self,
+        names: Sequence[str],
+        *,
+        writes: Sequence[str] = (),
+        endpoint: str | None = None,
+        lasts_s: int = REQUEST_S,
     ) -> Access:
         if not self._token:
             raise ConfigError(

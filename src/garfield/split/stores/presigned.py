@@ -19,7 +19,7 @@ from garfield.core.errors import (
     StoreUnreachable,
 )
 from garfield.split.stores.access import Access
-from garfield.split.stores.contract import check_name, check_range
+from garfield.split.stores.contract import REQUEST_S, check_name, check_range
 from garfield.split.stores.settings import StoreSettings, origin
 
 KEPT = 16  # connections, while nobody uses them
@@ -67,7 +67,12 @@ class PresignedStore:
         raise AccessDenied(f"Presigned GETs do not delete {name} in {self.url}.")
 
     def access(
-        self, names: Sequence[str], *, writes: Sequence[str] = (), endpoint: str | None = None
+        self,
+        names: Sequence[str],
+        *,
+        writes: Sequence[str] = (),
+        endpoint: str | None = None,
+        lasts_s: int = REQUEST_S,
     ) -> Access:
         return self._access
 

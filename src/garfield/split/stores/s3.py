@@ -21,11 +21,8 @@ from garfield.core.errors import (
     StoreUnreachable,
 )
 from garfield.split.stores.access import Access
-from garfield.split.stores.contract import check_name, check_range
+from garfield.split.stores.contract import REQUEST_S, check_name, check_range
 from garfield.split.stores.settings import StoreSettings
-
-SIGNED_S = 3600
-"""How long a presigned request is good for: longer than a request may queue."""
 
 
 class S3Store:
@@ -74,21 +71,26 @@ class S3Store:
             self._store.delete(self._key(name))
 
     def access(
-        self, names: Sequence[str], *, writes: Sequence[str] = (), endpoint: str | None = None
+        self,
+        names: Sequence[str],
+        *,
+        writes: Sequence[str] = (),
+        endpoint: str | None = None,
+        lasts_s: int = REQUEST_S,
     ) -> Access:
         store = self._store if endpoint is None else self._opened(endpoint)
         return Access(
             "s3",
-            reads={name: self._signed(store, "GET", name) for name in names},
-            writes={name: self._signed(store, "PUT", name) for name in writes},
+            reads={name: self._signed(store, "GET", name, lasts_s) for name in names},
+            writes={name: self._signed(store, "PUT", name, lasts_s) for name in writes},
         )
 
     def close(self) -> None:
         """obstore closes its connections when it is forgotten."""
 
-    def _signed(self, store: Any, method: str, name: str) -> str:
+    def _signed(self, store: Any, method: str, name: str, lasts_s: int) -> str:
         with self._errors(name):
-            lasting = timedelta(seconds=SIGNED_S)
+            lasting = timedelta(seconds=lasts_s)
             return str(self._obstore.sign(store, method, self._key(name), lasting))
 
     def _key(self, name: str) -> str:

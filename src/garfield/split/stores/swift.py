@@ -23,7 +23,7 @@ from garfield.core.errors import (
     StoreUnreachable,
 )
 from garfield.split.stores.access import Access
-from garfield.split.stores.contract import check_name, check_range
+from garfield.split.stores.contract import REQUEST_S, check_name, check_range
 from garfield.split.stores.keystone import keystone_token
 from garfield.split.stores.settings import StoreSettings
 
@@ -105,7 +105,12 @@ class SwiftStore:
         self._do(name, "delete_object")
 
     def access(
-        self, names: Sequence[str], *, writes: Sequence[str] = (), endpoint: str | None = None
+        self,
+        names: Sequence[str],
+        *,
+        writes: Sequence[str] = (),
+        endpoint: str | None = None,
+        lasts_s: int = REQUEST_S,
     ) -> Access:
         storage_url, token = self._account.get()
         return Access.for_swift_token(token, storage_url)
