@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ class Tenant:
     model: str
     prefix_hash: str
     whole_hash: str
+    object_hash: str
     split: int
     tail: Tail
     """What it trains itself, behind the split."""
@@ -110,12 +112,14 @@ def _stocked(folder: Path, options: argparse.Namespace) -> list[Tenant]:
         store = open_store(f"{(folder / 'data').as_uri()}/{name}")
         shape = (options.images, options.side, options.side, 3)
         labels = drawn.integers(0, CLASSES, options.images)
-        store.put("part-0", pack(drawn.integers(0, 256, shape, np.uint8), labels, "uint8"))
+        packed = pack(drawn.integers(0, 256, shape, np.uint8), labels, "uint8")
+        store.put("part-0", packed)
         cut = load(model, classes=CLASSES, seed=0)
         prefix = put_weights(store, cut.prefix(cut.max_split())).hash
         whole = put_weights(store, cut.module).hash
         tail = cut.tail(cut.max_split())
-        tenants.append(Tenant(name, store.url, model, prefix, whole, cut.max_split(), tail))
+        digest = sha256(packed).hexdigest()
+        tenants.append(Tenant(name, store.url, model, prefix, whole, digest, cut.max_split(), tail))
     write_tokens(folder / "tokens.json", {each.name: [each.name] for each in tenants})
     return tenants
 
@@ -157,6 +161,8 @@ def _trains(transforms: str, images: int) -> Callable[[str, Tenant], None]:
         request = wire.TrainRequest(
             tenant.url,
             ("part-0",),
+            (images,),
+            (tenant.object_hash,),
             tenant.model,
             SPLIT_MODELS[tenant.model].freeze,
             CLASSES,

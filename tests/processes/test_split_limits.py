@@ -103,6 +103,31 @@ def test_a_peak_is_forgotten_when_told_and_a_limit_can_be_raised_and_lowered(dev
     memory.close()
 
 
+def test_the_peak_of_a_device_without_groups_counts_who_has_ended_and_nobody_twice():
+    """Workers come and go: what was held at a time counts, not what was held in all."""
+    memory = device_memory("test", 300 * MiB, [Source.RLIMIT])
+    with Taker() as lasting:
+        held = memory.worker("lasting")
+        held.take_in(lasting.process.pid)
+        lasting.say("go")
+        lasting.take(30 * MiB)
+        for _ in range(3):
+            with Taker() as brief:
+                of_brief = memory.worker("brief")
+                of_brief.take_in(brief.process.pid)
+                brief.say("go")
+                brief.take(40 * MiB)
+                assert memory.peak_bytes >= 70 * MiB
+            of_brief.close()
+        assert 70 * MiB <= memory.peak_bytes < 90 * MiB
+        held.forget_peak()  # of a task, not of the device
+        assert memory.peak_bytes >= 70 * MiB
+    assert memory.peak_bytes >= 70 * MiB  # though nobody is there now
+    with pytest.raises(OSError):
+        _ = held.used_bytes
+    memory.close()
+
+
 def test_the_budget_of_a_device_holds_whatever_its_workers_are_allowed():
     try:
         device = device_memory("budget", 100 * MiB, [Source.CGROUP_V1, Source.CGROUP_V2])

@@ -428,6 +428,26 @@ def test_idle_workers_that_die_are_replaced(server, ann):
     until(lambda: len(server.service.pool.all) == 2)
 
 
+def test_a_worker_that_cannot_be_started_for_long_is_tried_again(stock, ann, monkeypatch):
+    """As on a machine that has no processes left for a while."""
+    monkeypatch.setattr("garfield.split.server.workers.PAUSES_S", (0.01,))
+    with running_server(stock.settings(workers=1)) as server:
+        pool, tried = server.service.pool, []
+        forks = pool._fork
+
+        def short_of_processes(*given):
+            tried.append(given)
+            if len(tried) <= 12:
+                raise BlockingIOError("Resource temporarily unavailable")
+            forks(*given)
+
+        monkeypatch.setattr(pool, "_fork", short_of_processes)
+        os.kill(pool.all[0].pid, signal.SIGKILL)
+        features = ask(server.url, ann.asks(), ann.access)
+    assert len(tried) == 13
+    close(features.values, expected(ann.asks(), COUNT, 0))
+
+
 def test_workers_are_recycled_after_so_many_requests(stock, ann):
     with running_server(stock.settings(workers=1, recycle_after=2)) as server:
         first = server.service.pool.all[0].pid
@@ -519,6 +539,22 @@ def test_a_queue_that_is_full_says_so_and_to_try_elsewhere(stock, ann):
         assert wire.Refusal.named(refused.value.refusal).passes
         for stream in streams:
             stream.close()
+
+
+def test_tenants_of_one_address_are_limited_each_by_itself(server, stock, ann, bob):
+    """And measuring the link takes no seat of those who work."""
+    with running_server(stock.settings(workers=1, most_per_client=1)) as limited:
+        stream = _connected(limited.url)
+        _sent(stream, ann.asks(samples=LONG), ann.access)
+        until(lambda: _running(limited) == 1)
+        with pytest.raises(RequestRefused, match="1 requests of this tenant"):
+            ask(limited.url, ann.asks(), ann.access)
+        assert httpx.get(f"{limited.url}/v1/bandwidth?bytes=10").status_code == 200
+        with ThreadPoolExecutor(1) as threads:
+            of_bob = threads.submit(ask, limited.url, bob.asks(), bob.access)
+            until(lambda: limited.service.queue.waiting == 1)  # and was not refused
+            stream.close()
+            assert len(of_bob.result().values) == COUNT
 
 
 def test_beyond_loopback_a_server_wants_a_certificate(stock):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -16,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from garfield.core.errors import RequestRefused
+from garfield.core.errors import ObjectMissing, RequestRefused
 from garfield.split import wire
 from garfield.split.client.sampler import Place, Sampler
 from garfield.split.models import load
@@ -151,11 +152,24 @@ def test_predicted_memory_is_never_below_the_measured_peak_and_little_above(
 
 
 def _train_body(ann, **changes):
+    """A request to train on objects of that many samples, which hash to what is stored now."""
     given = {
-        "data": ann.url, "objects": ("part-0", "part-1"), "model": "resnet18", "freeze": 11,
-        "classes": 10, "epochs": 2, "batch": 40, "lr": 0.05, "transforms": TRANSFORMS, "seed": 4,
+        "data": ann.url, "objects": ("part-0",), "counts": (COUNT,), "model": "resnet18",
+        "freeze": 11, "classes": 10, "epochs": 2, "batch": 40, "lr": 0.05,
+        "transforms": TRANSFORMS, "seed": 4,
     }  # fmt: skip
-    return wire.encode_request(wire.TrainRequest(**{**given, **changes}))
+    given |= changes
+    store = open_store(ann.url)
+    if "sha256" not in given:
+        given["sha256"] = tuple(_sha256_or_zeros(store, name) for name in given["objects"])
+    return wire.encode_request(wire.TrainRequest(**given))
+
+
+def _sha256_or_zeros(store, name):
+    try:
+        return sha256(store.get(name)).hexdigest()
+    except ObjectMissing:
+        return "0" * 64
 
 
 def test_a_whole_training_beside_the_store_is_plain_fine_tuning(server, ann):
@@ -164,7 +178,11 @@ def test_a_whole_training_beside_the_store_is_plain_fine_tuning(server, ann):
     store.put("part-1", pack(more, labels, "uint8"))
     headers = {wire.ACCESS_HEADER: ann.access}
     with httpx.stream(
-        "POST", f"{server.url}/v1/train", content=_train_body(ann), headers=headers, timeout=300
+        "POST",
+        f"{server.url}/v1/train",
+        content=_train_body(ann, objects=("part-0", "part-1"), counts=(COUNT, 30)),
+        headers=headers,
+        timeout=300,
     ) as answer:
         assert answer.status_code == 200
         told = [json.loads(line) for line in answer.iter_lines()]
@@ -213,11 +231,32 @@ def _plain_training(stored, labels):
 def test_a_training_that_cannot_be_is_refused(server, ann, changes, code):
     answer = httpx.post(
         f"{server.url}/v1/train",
-        content=_train_body(ann, **{"objects": ("part-0",), **changes}),
+        content=_train_body(ann, **changes),
         headers={wire.ACCESS_HEADER: ann.access},
         timeout=120,
     )
     assert answer.status_code == code
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"sha256": ("ab" * 32,)}, "part-0 was altered"),
+        ({"counts": (COUNT - 1,)}, f"part-0 has {COUNT} samples; the request says {COUNT - 1}"),
+    ],
+)
+def test_a_training_on_an_object_that_is_not_the_indexs_ends_and_names_it(
+    server, ann, changes, says
+):
+    answer = httpx.post(
+        f"{server.url}/v1/train",
+        content=_train_body(ann, **changes),
+        headers={wire.ACCESS_HEADER: ann.access},
+        timeout=120,
+    )
+    last = json.loads(answer.text.splitlines()[-1])
+    assert last["error"] == wire.Refusal.BROKEN_OBJECT.word
+    assert says in last["message"]
 
 
 def test_the_command_serves_until_it_is_told_to_stop_and_leaves_nothing_behind(stock, ann):

@@ -1,6 +1,7 @@
 """What is told of a split fine-tuning: summary, tables, pictures, and the words of commands."""
 
 import json
+from math import isnan
 
 import pytest
 from rich.console import Console
@@ -79,6 +80,37 @@ def test_the_table_says_where_layers_ran_and_what_crossed_the_link():
     assert "2.2 kB, 550 B an iteration" in text
     plain = [BEGAN, batch(1, 0, split=0), done()]
     assert "every layer ran here" in printed(split_table(split_summary(plain)))
+
+
+def test_a_training_that_diverged_has_a_summary_too(tmp_path):
+    """Its last loss was written as null."""
+    events = [BEGAN, batch(1, 0), {**batch(2, 0), "loss": None}]
+    summary = split_summary(events)
+    assert isnan(summary["loss"])
+    assert "nan" in printed(split_table(summary))
+    assert draw_split(events, "resnet18", tmp_path)
+
+
+def test_a_training_beside_the_store_is_told_as_one():
+    events = [
+        {**BEGAN, "all_in_store": True},
+        batch(1, 0, split=20, server_peak_bytes=0),
+        done(result=".garfield/results/ab", server_peak_bytes=900),
+    ]
+    summary = split_summary(events)
+    assert summary["all_in_store"]
+    assert summary["result"] == ".garfield/results/ab"
+    assert summary["peak_memory_server_bytes"] == 900
+    text = printed(split_table(summary))
+    assert "all layers ran, and were trained, at the server" in text
+    assert ".garfield/results/ab in the store" in text
+    assert "waiting" not in text
+    assert not split_summary(RUN)["all_in_store"]
+
+
+def test_a_training_beside_the_store_has_no_picture_of_parts_it_has_not(tmp_path):
+    events = [{**BEGAN, "all_in_store": True}, batch(1, 0), batch(2, 0), done()]
+    assert [path.name for path in draw_split(events, "alexnet", tmp_path)] == ["learning.png"]
 
 
 def test_pictures_are_drawn(tmp_path):

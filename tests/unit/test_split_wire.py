@@ -31,7 +31,9 @@ ASKED = ExtractRequest(
 OTHERS = [
     ExtractRequest("file:///data", "a/b", 0, graph="{}", dtype="float16", compression="zlib"),
     ProfileRequest("s3://bucket", 3, (3, 32, 32), model="alexnet"),
-    TrainRequest("s3://bucket", ("a", "b"), "alexnet", 17, 10, lr=0.5),
+    TrainRequest(
+        "s3://bucket", ("a", "b"), (5, 6), ("ab" * 32, "cd" * 32), "alexnet", 17, 10, lr=0.5
+    ),
 ]
 
 

@@ -72,12 +72,14 @@ def _train(
 
     settings = settings_from(config, resume, given)
     if all_in_store:
-        return _all_in_store(settings, as_json)
+        _check_all_in_store(settings, resume, threads)
     directory = RunDirectory(resume or out or default_directory("split"))
     is_first = os.environ.get("RANK", "0") == "0"  # torchrun sets it; the first one tells
     if resume is None and is_first:
         directory.check_new()
-    interrupted, failure = _run(settings, directory, resume is not None, threads)
+    interrupted, failure = _run(
+        settings, directory, resume is not None, threads, all_in_store=all_in_store
+    )
     if is_first:
         _show(settings, directory, interrupted, failure, as_json)
     return FAILED if failure is not None else INTERRUPTED if interrupted else DONE
@@ -97,8 +99,21 @@ def settings_from(config: Path | None, resume: Path | None, given: dict[str, Any
     return made(FineTuning, base | given)
 
 
+def _check_all_in_store(settings: FineTuning, resume: Path | None, threads: int | None) -> None:
+    """Refuse what a training beside the store does not do, before anything is made."""
+    from garfield.split.all_in_store import check_can_be_had
+
+    flags = {"--resume": resume, "--threads": threads}
+    check_can_be_had(settings, [flag for flag, given in flags.items() if given is not None])
+
+
 def _run(
-    settings: FineTuning, directory: RunDirectory, resumed: bool, threads: int | None
+    settings: FineTuning,
+    directory: RunDirectory,
+    resumed: bool = False,
+    threads: int | None = None,
+    *,
+    all_in_store: bool = False,
 ) -> tuple[bool, str | None]:
     """Train; whether it was interrupted, and what went wrong if something did."""
     from garfield.core.errors import ConfigError, GarfieldError
@@ -125,11 +140,15 @@ def _run(
             with interrupts.allowed():
                 import torch
 
+                from garfield.split.all_in_store import train_in_store
                 from garfield.split.training import fine_tune
 
                 if threads is not None:
                     torch.set_num_threads(threads)
-                fine_tune(settings, directory, tell, resume=resumed)
+                if all_in_store:
+                    train_in_store(settings, directory, tell)
+                else:
+                    fine_tune(settings, directory, tell, resume=resumed)
         except KeyboardInterrupt:
             return True, None
         except ConfigError:
@@ -174,25 +193,3 @@ def _show(
         print_error(failure)
     if (failure is not None or interrupted) and any(directory.checkpoints.glob(f"*{SUFFIX}")):
         print_note(f"Go on with: garfield split train --resume {directory.path}")
-
-
-def _all_in_store(settings: FineTuning, as_json: bool) -> int:
-    from garfield.split.all_in_store import train_in_store
-
-    with progress() as bar:
-        task = bar.add_task("training beside the store", total=None)
-
-        def tell(event: Event) -> None:
-            bar.update(task, description=f"step {event['step']}  loss {event['loss']:.3f}")
-
-        found = train_in_store(settings, tell)
-    if as_json:
-        print_json(found)
-        return DONE
-    out = console()
-    out.print(
-        f"{found.iterations} iterations in {found.time_s:.1f} s beside the store, "
-        f"{100 * found.accuracy:.1f} % right in the last epoch, loss {found.loss:.4g}. "
-        f"The trained layers are in {found.result}."
-    )
-    return DONE

@@ -31,10 +31,9 @@ def draw_split(
     history = SplitHistory.of(events)
     if not history.batches:
         return []
-    pictures = {
-        "learning": lambda: learning(history, title),
-        "transfer": lambda: transfer(history, title),
-    }
+    pictures = {"learning": lambda: learning(history, title)}
+    if not history.began.get("all_in_store"):  # else neither time nor bytes have parts
+        pictures["transfer"] = lambda: transfer(history, title)
     return save_pictures(pictures, directory, kind)
 
 

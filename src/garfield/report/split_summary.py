@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import nan
 from typing import Any
 
 from rich.table import Table
@@ -41,7 +42,8 @@ class SplitHistory:
         for event in events:
             kind = event["event"]
             if kind == "batch":
-                batches.append(event)
+                # JSON has no number for the loss that a training diverged with
+                batches.append(event if event["loss"] is not None else {**event, "loss": nan})
             elif kind == "evaluated":
                 evaluations.append(event)
             elif kind == "extracted":
@@ -87,13 +89,20 @@ def split_summary(events: Iterable[Event]) -> dict[str, Any]:
         "wait_s": sum(each["wait_s"] for each in batches),
         "compute_s": sum(each["compute_s"] for each in batches),
         "peak_memory_client_bytes": max((each["peak_bytes"] for each in batches), default=None),
-        "peak_memory_server_bytes": max((each["server_peak_bytes"] for each in batches), default=0)
-        or None,
+        "peak_memory_server_bytes": _server_peak(history) or None,
         "retries": sum(each["retries"] for each in history.ends),
         "cache_hits": sum(each["cache_hits"] for each in history.ends),
         "features_remade": sum(each.get("features_remade", 0) for each in history.ends),
         "extraction": _extraction(history),
+        "all_in_store": bool(history.began.get("all_in_store")),
+        "result": history.ends[-1].get("result") if history.ends else None,
     }
+
+
+def _server_peak(history: SplitHistory) -> int:
+    """The most that a server's workers held together, since it started; 0 if no server told."""
+    told = (each.get("server_peak_bytes", 0) for each in (*history.batches, *history.ends))
+    return max(told, default=0)
 
 
 def _extraction(history: SplitHistory) -> dict[str, Any] | None:
@@ -145,26 +154,29 @@ def split_table(summary: Mapping[str, Any]) -> Table:
 
 def _lines(summary: Mapping[str, Any]) -> dict[str, str]:
     accuracy = summary["accuracy"]
-    split = summary["split"]
-    where = (
-        "plain streaming: every layer ran here" if split == 0 else f"{split} layers at the server"
-    )
+    split, in_store = summary["split"], summary["all_in_store"]
+    where = f"{split} layers at the server"
+    if in_store:
+        where = "none: all layers ran, and were trained, at the server"
+    elif split == 0:
+        where = "plain streaming: every layer ran here"
     peaks = [
         f"{size(summary[f'peak_memory_{side}_bytes'])} at the {side}"
         for side in ("client", "server")
         if summary[f"peak_memory_{side}_bytes"]
     ]
     waited = summary["wait_s"] / summary["time_s"] if summary["time_s"] else 0.0
+    waiting = "" if in_store else f", {waited:.0%} of it waiting for features"
     return {
         "accuracy": f"{100 * accuracy:.1f} % of {summary['accuracy_of']}" if accuracy is not None
         else "",
         "loss": f"{summary['loss']:.4g}" if summary["loss"] is not None else "",
-        "time": f"{summary['time_s']:.1f} s for {summary['iterations']} iterations, "
-        f"{waited:.0%} of it waiting for features",
+        "time": f"{summary['time_s']:.1f} s for {summary['iterations']} iterations{waiting}",
         "split": where if split is not None else "",
         "received": f"{size(summary['received_bytes'])}, "
         f"{size(summary['bytes_per_iteration'] or 0)} an iteration",
         "weights put": size(summary["uploaded_bytes"]) if summary["uploaded_bytes"] else "",
+        "trained layers": f"{summary['result']} in the store" if summary["result"] else "",
         "peak memory": ", ".join(peaks),
         "extracted once": _extraction_line(summary.get("extraction")),
         "from cache": f"{summary['cache_hits']} samples" if summary["cache_hits"] else "",

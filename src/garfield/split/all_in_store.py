@@ -1,52 +1,69 @@
 """A whole fine-tuning beside the store, as one request (ALL_IN_COS, section 5.4.1 of the thesis).
 
 Nothing but losses and, at the end, the trained layers crosses the link. The price is the
-server's: it needs the memory of the whole training batch, for as long as the training takes.
+server's: it needs the memory of the whole training batch, for as long as the training takes. A run
+leaves the events of any split training (`training`), as if its split lay behind the last layer.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
+from garfield.core.config import settings_of, values_of
 from garfield.core.errors import ConfigError, SplitError
 from garfield.core.events import Event, Sink
+from garfield.runs.process import peak_memory_bytes
+from garfield.runs.run_directory import RunDirectory
 from garfield.split import wire
 from garfield.split.client.data_set import DataSet
 from garfield.split.client.loader import default_transforms
+from garfield.split.client.sampler import Sampler
 from garfield.split.client.servers import Servers
-from garfield.split.models.weights import put_weights, weights_name
+from garfield.split.models.cutting import CutModel
+from garfield.split.models.weights import UploadedWeights, put_weights, weights_name
 from garfield.split.settings import FineTuning
-from garfield.split.training import loaded
+from garfield.split.stores.contract import TRAINING_S
+from garfield.split.training import check_finite, classes_of, loaded
 from garfield.split.transforms import Transforms
 
-
-@dataclass(frozen=True)
-class TrainedInStore:
-    """What came of it."""
-
-    time_s: float
-    iterations: int
-    loss: float
-    accuracy: float
-    """Of the samples trained on, in the last epoch."""
-    received_bytes: int
-    uploaded_bytes: int
-    result: str
-    """The object that holds the trained layers, as safetensors."""
-    peak_memory_server_bytes: int
-    waited_s: float
-    """For memory at the server."""
+_GROUPS = ("servers", "store", "recording")
+_HEEDED = (
+    "data", "model", "weights", "freeze", "classes", "batch", "epochs", "optimizer", "lr",
+    "momentum", "server", "transforms", "seed",
+)  # fmt: skip
 
 
-def train_in_store(settings: FineTuning, tell: Sink) -> TrainedInStore:
-    """Have a server train from first to last; `tell` hears of every batch."""
-    if settings.optimizer != "sgd" or settings.weight_decay:
+def check_can_be_had(settings: FineTuning, also: Sequence[str] = ()) -> None:
+    """Raise ConfigError for what a training beside the store does not do, and was asked for.
+
+    `also` are further flags that were given and that it does not know.
+    """
+    values = values_of(settings)
+    flags = [
+        each.flag
+        for each in settings_of(FineTuning)
+        if each.group not in _GROUPS
+        and each.name not in _HEEDED
+        and values[each.name] != each.default
+    ]
+    if flags := [*also, *flags]:
+        raise ConfigError(
+            f"--all-in-store does without {', '.join(flags)}: the server trains on all of the data "
+            "from first to last, as one request that nobody can resume. Leave them away."
+        )
+    if settings.optimizer != "sgd":
         raise ConfigError("A training beside the store knows sgd with momentum, and no more.")
+
+
+def train_in_store(settings: FineTuning, directory: RunDirectory, tell: Sink) -> None:
+    """Have a server train from first to last, and leave what it tells in the directory."""
+    check_can_be_had(settings)
+    settings.recording.check()
     if not settings.data:
         raise ConfigError("Where are the images? Give --data, as in s3://bucket/prefix.")
     with ExitStack() as stack:
@@ -55,60 +72,104 @@ def train_in_store(settings: FineTuning, tell: Sink) -> TrainedInStore:
         stack.callback(data.close)
         servers = Servers(settings.server, settings.servers)
         stack.callback(servers.close)
-        began = time.monotonic()
-        classes = settings.classes or len(data.classes)
-        model = loaded(settings, classes)
-        uploaded = put_weights(data.store, model.module)
-        text = settings.loading.transforms or default_transforms(settings.model)
-        request = wire.TrainRequest(
-            settings.data,
-            tuple(stored.name for stored in data.objects),
+        model = loaded(settings, classes_of(settings, data))
+        training = _Training(settings, data, servers, model)
+        stack.enter_context(directory)
+        directory.open(settings.without_secrets(), settings.recording.log)
+        for event in training.events():
+            directory.record(event)
+            tell(event)
+
+
+@dataclass
+class _Training:
+    """One that a server runs for us."""
+
+    settings: FineTuning
+    data: DataSet
+    servers: Servers
+    model: CutModel
+
+    def events(self) -> Iterator[Event]:
+        """All that is to be told of it, as it goes on."""
+        yield self._began()
+        asked, received = time.monotonic(), self.servers.received_bytes
+        weights = put_weights(self.data.store, self.model.module)
+        step = 0
+        for told in self._told(self._request(weights)):
+            if told["event"] == "done":
+                yield {
+                    **told, "step": step, "uploaded_bytes": weights.bytes_sent,
+                    "retries": 0, "cache_hits": 0, "features_remade": 0,
+                }  # fmt: skip
+                return
+            now, arrived = time.monotonic(), self.servers.received_bytes
+            step = told["step"]
+            yield {
+                **told, "split": len(self.model.layers), "wait_s": now - asked, "compute_s": 0.0,
+                "received_bytes": arrived - received, "peak_bytes": peak_memory_bytes(),
+                "server_peak_bytes": 0,  # told at the end
+            }  # fmt: skip
+            check_finite(told["loss"], step, self.settings.lr)
+            asked, received = now, arrived
+        raise SplitError(f"The server ended its training without a word, after {step} batches.")
+
+    def _began(self) -> Event:
+        settings, counts = self.settings, tuple(each.count for each in self.data.objects)
+        sampler = Sampler(counts, settings.batch, settings.loading.seed)
+        return {
+            "event": "began", "all_in_store": True, "step": 0, "epoch": 0,
+            "model": self.model.name, "freeze": self.model.checked_freeze(settings.freeze),
+            "batches": sampler.batches, "samples": sampler.total,
+            "layers": list(self.model.layers),
+            "stored_bytes": self.data.stored_bytes_per_sample,
+        }  # fmt: skip
+
+    def _request(self, weights: UploadedWeights) -> wire.TrainRequest:
+        settings, objects = self.settings, self.data.objects
+        transforms = settings.loading.transforms or default_transforms(settings.model)
+        return wire.TrainRequest(
+            self.data.url,
+            tuple(stored.name for stored in objects),
+            tuple(stored.count for stored in objects),
+            tuple(stored.sha256 for stored in objects),
             settings.model,
-            freeze=model.checked_freeze(settings.freeze),
-            classes=classes,
-            weights=uploaded.hash,
+            freeze=self.model.checked_freeze(settings.freeze),
+            classes=classes_of(settings, self.data),
+            weights=weights.hash,
             epochs=settings.epochs,
             batch=settings.batch,
             lr=settings.lr,
             momentum=settings.momentum,
-            transforms=Transforms.parse(text).to_json(),
+            transforms=Transforms.parse(transforms).to_json(),
             seed=settings.loading.seed,
         )
-        names = [*request.objects, weights_name(uploaded.hash)]
-        access = data.access(names, writes=[request.result])
-        batches, end = _followed(servers, wire.encode_request(request), access, tell)
-        last = [each for each in batches if each["epoch"] == settings.epochs - 1]
-        return TrainedInStore(
-            time_s=time.monotonic() - began,
-            iterations=len(batches),
-            loss=batches[-1]["loss"],
-            accuracy=sum(each["right"] for each in last) / sum(each["samples"] for each in last),
-            received_bytes=servers.received_bytes,
-            uploaded_bytes=uploaded.bytes_sent,
-            result=request.result,
-            peak_memory_server_bytes=int(end["peak_bytes"]),
-            waited_s=float(end["waited_s"]),
-        )
+
+    def _told(self, request: wire.TrainRequest) -> Iterator[Event]:
+        """What the server tells: of every batch, and of the end."""
+        assert request.weights is not None
+        names = [*request.objects, weights_name(request.weights)]
+        access = self.data.access(names, writes=[request.result], lasts_s=TRAINING_S)
+        body = wire.encode_request(request)
+        for line in self.servers.lines("/v1/train", body, access):
+            yield _event(line)
 
 
-def _followed(
-    servers: Servers, body: bytes, access: str, tell: Sink
-) -> tuple[list[Mapping[str, Any]], Event]:
-    """The batches that a server tells of, and how it ended."""
-    batches: list[Mapping[str, Any]] = []
-    for line in servers.lines("/v1/train", body, access):
-        try:
-            event = json.loads(line)
-            kind = event["event"]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            raise SplitError(
-                "The server told of its training in words that are not ours."
-            ) from None
-        if kind == "batch":
-            batches.append(event)
-        elif kind == "failed":
-            raise wire.Refusal.named(event.get("error")).error(str(event.get("message")))
-        elif kind == "done" and batches:
-            return batches, event
-        tell(event)
-    raise SplitError(f"The server ended its training without a word, after {len(batches)} batches.")
+def _event(line: bytes) -> Event:
+    """What a line tells; the refusal that it tells of, or SplitError if it makes no sense."""
+    try:
+        told = json.loads(line)
+        if told["event"] == "batch":
+            whole = {name: int(told[name]) for name in ("step", "epoch", "samples", "right")}
+            # JSON has no number for a loss that is not finite
+            loss = math.nan if told["loss"] is None else float(told["loss"])
+            return {"event": "batch", **whole, "loss": loss}
+        if told["event"] == "done":
+            return {
+                "event": "done", "result": str(told["result"]), "waited_s": float(told["waited_s"]),
+                "server_peak_bytes": int(told["server_peak_bytes"]),
+            }  # fmt: skip
+        refused = wire.Refusal.named(told["error"]).error(str(told["message"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise SplitError("The server told of its training in words that are not ours.") from None
+    raise refused

@@ -98,11 +98,7 @@ class Trainer:
                     "server_peak_bytes": _server_peak(self.loader.told),
                 }
             )  # fmt: skip
-            if not np.isfinite(loss):
-                raise DivergedError(
-                    f"The loss is {loss} at step {self.step}: training has diverged. "
-                    f"Take a lower learning rate than {self.settings.lr:g}."
-                )
+            check_finite(loss, self.step, self.settings.lr)
             if self.step % self.settings.checkpoint_every == 0 and len(self.loader):
                 save(self)
             asked, received = time.monotonic(), now
@@ -273,6 +269,25 @@ def loaded(settings: FineTuning, classes: int) -> CutModel:
     return load(settings.model, weights, classes=classes, seed=settings.loading.seed)
 
 
+def classes_of(settings: FineTuning, data: DataSet) -> int:
+    """How many classes there are: as the settings say, else as the data tell."""
+    classes = settings.classes or len(data.classes)
+    if classes < 2:
+        raise ConfigError(
+            f"{data.url} does not tell its classes: say how many there are with --classes."
+        )
+    return classes
+
+
+def check_finite(loss: float, step: int, lr: float) -> None:
+    """Raise DivergedError for a loss that is no number any more."""
+    if not np.isfinite(loss):
+        raise DivergedError(
+            f"The loss is {loss} at step {step}: training has diverged. "
+            f"Take a lower learning rate than {lr:g}."
+        )
+
+
 def _prepared(
     settings: FineTuning, stack: ExitStack, opened: Callable[[str], DataSet] | None
 ) -> Trainer:
@@ -291,12 +306,7 @@ def _prepared(
         stack.callback(test.close)
     elif settings.holdout:
         data, test = data.held_out(settings.holdout)
-    classes = settings.classes or len(data.classes)
-    if classes < 2:
-        raise ConfigError(
-            f"{settings.data} does not tell its classes: say how many there are with --classes."
-        )
-    model = loaded(settings, classes)
+    model = loaded(settings, classes_of(settings, data))
     servers = None
     if settings.server and not settings.loading.baseline:
         servers = Servers(settings.server, settings.servers)
@@ -345,4 +355,5 @@ def _over_ranks(*numbers: Any) -> list[Any]:
 
 
 def _server_peak(told: list[Mapping[str, Any]]) -> int:
-    return max((int(each.get("peak_bytes", 0)) for each in told), default=0)
+    """The largest peak of any server, by what they said with the pieces of this epoch."""
+    return max((int(each.get("server_peak_bytes", 0)) for each in told), default=0)

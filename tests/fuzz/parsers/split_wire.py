@@ -14,7 +14,7 @@ ASKED = [
 ]  # fmt: skip
 OTHERS = [
     wire.ProfileRequest("s3://b", 3, model="alexnet"),
-    wire.TrainRequest("s3://b", ("a",), "alexnet", 17, 10),
+    wire.TrainRequest("s3://b", ("a",), (5,), ("ab" * 32,), "alexnet", 17, 10),
 ]
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
 STREAMS = [

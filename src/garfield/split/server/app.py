@@ -16,7 +16,6 @@ it may wait.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -33,6 +32,7 @@ from garfield.core.files import as_json
 from garfield.split.server.http import cut_off
 from garfield.split.server.outlet import PIECE, Outlet
 from garfield.split.server.profiling import profile
+from garfield.split.server.seats import Seat, Seats
 from garfield.split.server.service import SplitService
 from garfield.split.server.settings import amount
 from garfield.split.server.status import status_of
@@ -53,7 +53,7 @@ from garfield.split.wire import (
 MAX_MEASURED = 256 << 20  # bytes that a measurement of bandwidth may ask for
 _ZEROS = bytes(PIECE)
 
-Produce = Callable[[Outlet], Awaitable[None]]
+Produce = Callable[[Outlet, Seat], Awaitable[None]]
 
 
 class SplitApp:
@@ -62,7 +62,9 @@ class SplitApp:
     def __init__(self, service: SplitService) -> None:
         self.service, self.settings = service, service.settings
         self._buffer = amount(self.settings.buffer, "buffer")
-        self._of_client: Counter[str] = Counter()
+        self._seats = Seats(self.settings.most_per_client)
+        self._measuring = Seats(self.settings.most_per_client)
+        """Measurements of the link, which need no rights: they take no seat from whoever works."""
         self._producing: set[asyncio.Task[None]] = set()
 
     @property
@@ -79,19 +81,25 @@ class SplitApp:
     async def extract(self, http: Request) -> Response:
         access = _access(http)
         request = decode_request(await self._body(http), ExtractRequest)
-        return self._stream(http, lambda out: self.service.extract(request, access, out))
+        return self._stream(
+            http, lambda out, seat: self.service.extract(request, access, out, seat)
+        )
 
     async def materialise(self, http: Request) -> Response:
         access = _access(http)
         request = decode_request(await self._body(http), ExtractRequest)
-        return self._stream(http, lambda out: self.service.materialise(request, access, out))
+        return self._stream(
+            http, lambda out, seat: self.service.materialise(request, access, out, seat)
+        )
 
     async def train(self, http: Request) -> Response:
         if not self.settings.all_in_store:
             raise Refusal.FORBIDDEN.error("This server does not run whole trainings.")
         access = _access(http)
         request = decode_request(await self._body(http), TrainRequest)
-        return self._stream(http, lambda out: train_whole(self.service, request, access, out))
+        return self._stream(
+            http, lambda out, seat: train_whole(self.service, request, access, out, seat)
+        )
 
     async def profile(self, http: Request) -> Response:
         access = _access(http)
@@ -108,12 +116,12 @@ class SplitApp:
         if (count := int(text)) > MAX_MEASURED:
             raise Refusal.TOO_LARGE.error(f"bytes may be {MAX_MEASURED} at most, got {count}.")
 
-        async def zeros(out: Outlet) -> None:
+        async def zeros(out: Outlet, seat: Seat) -> None:
             for lo in range(0, count, PIECE):
                 await out.put(_ZEROS[: count - lo])
             out.end()
 
-        return self._stream(http, zeros)
+        return self._stream(http, zeros, self._measuring)
 
     async def stop(self) -> None:
         """Call off what is being computed."""
@@ -121,23 +129,16 @@ class SplitApp:
             task.cancel()
         await asyncio.gather(*self._producing, return_exceptions=True)
 
-    def _stream(self, http: Request, produce: Produce) -> Response:
+    def _stream(self, http: Request, produce: Produce, seats: Seats | None = None) -> Response:
         """An answer that is computed while it is sent, one of a bounded number per client."""
-        client = http.client.host if http.client else ""
-        if self._of_client[client] >= self.settings.most_per_client:
-            raise Refusal.BUSY.error(
-                f"{self._of_client[client]} requests from this address wait or run already."
-            )
-        self._of_client[client] += 1
+        seat = (seats or self._seats).taken(http.client.host if http.client else "")
         out = Outlet(self._buffer)
-        task = asyncio.get_running_loop().create_task(_awaited(produce(out)))
+        task = asyncio.get_running_loop().create_task(_awaited(produce(out, seat)))
         self._producing.add(task)
 
         def ended(task: asyncio.Task[None]) -> None:
             self._producing.discard(task)
-            self._of_client[client] -= 1
-            if not self._of_client[client]:
-                del self._of_client[client]
+            seat.leave()
             if not task.cancelled():
                 task.exception()  # told to the client already
             out.end(Refusal.FAILED.error("The server could not go on."))

@@ -28,6 +28,8 @@ def http_server(app: Starlette, settings: ServeSettings) -> uvicorn.Server:
         log_config=None,
         access_log=False,
         server_header=False,
+        # X-Forwarded-For may be of a client's own invention, and `cut_off` looks for real addresses
+        proxy_headers=False,
         date_header=False,
         h11_max_incomplete_event_size=MAX_HEADERS,
         limit_concurrency=settings.most_waiting + 100,

@@ -8,7 +8,7 @@ fails.
 from __future__ import annotations
 
 import resource
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,32 +21,44 @@ from garfield.split.server.memory_groups import device_group
 class LimitedProcess:
     """A worker held by RLIMIT_DATA: what it allocates privately, beyond what it began with."""
 
-    def __init__(self) -> None:
+    def __init__(self, ended: Callable[[LimitedProcess], None]) -> None:
+        """`ended` is told when nobody needs this any more."""
+        self._ended = ended
         self._pid = 0
+        self._began = ""
         self._inherited = 0
         self._shared = 0
+        self.highest_bytes = 0
+        """The most that it was ever seen to have; `forget_peak` does not touch it."""
 
     def take_in(self, pid: int) -> None:
-        self._pid = pid
-        self._inherited = _status(pid, "RssAnon")
-        self._shared = _status(pid, "RssFile") + _status(pid, "RssShmem")
+        self._pid, self._began = pid, _began(pid)
+        self._inherited = self._status("RssAnon")
+        self._shared = self._status("RssFile") + self._status("RssShmem")
 
     def limit(self, most_bytes: int) -> None:
-        mapped_beyond = max(0, _status(self._pid, "VmData") - self.used_bytes)
+        mapped_beyond = max(0, self._status("VmData") - self.used_bytes)
         soft = most_bytes + mapped_beyond  # mapped and never touched: thread stacks, arenas
         resource.prlimit(self._pid, resource.RLIMIT_DATA, (soft, resource.RLIM_INFINITY))
 
     @property
     def used_bytes(self) -> int:
-        return max(0, _status(self._pid, "RssAnon") - self._inherited)
+        return max(0, self._status("RssAnon") - self._inherited)
 
     @property
     def peak_bytes(self) -> int:
-        beyond = _status(self._pid, "VmHWM") - self._shared - self._inherited
-        return max(self.used_bytes, beyond)
+        return self.look()
+
+    def look(self) -> int:
+        """Its peak since `forget_peak`, which counts for the highest from now on."""
+        beyond = self._status("VmHWM") - self._shared - self._inherited
+        peak = max(self.used_bytes, beyond)
+        self.highest_bytes = max(self.highest_bytes, peak)
+        return peak
 
     def forget_peak(self) -> None:
         with suppress(OSError):
+            self.look()
             Path(f"/proc/{self._pid}/clear_refs").write_text("5")
 
     @property
@@ -54,7 +66,15 @@ class LimitedProcess:
         return 0  # an allocation fails instead
 
     def close(self) -> None:
-        return
+        self._ended(self)
+
+    def _status(self, name: str) -> int:
+        """A number of its status, in bytes; OSError once it has ended, whoever has its pid then."""
+        if _began(self._pid) == self._began:
+            for line in Path(f"/proc/{self._pid}/status").read_text().splitlines():
+                if line.startswith(f"{name}:"):
+                    return int(line.split()[1]) * 1024
+        raise ProcessLookupError(f"process {self._pid} has ended")
 
 
 class LimitedProcesses:
@@ -64,19 +84,29 @@ class LimitedProcesses:
 
     def __init__(self) -> None:
         self._workers: list[LimitedProcess] = []
+        self._highest = 0
 
     def worker(self, name: str) -> LimitedProcess:
-        self._workers.append(LimitedProcess())
+        self._workers.append(LimitedProcess(self._ended))
         return self._workers[-1]
 
     @property
     def peak_bytes(self) -> int:
-        """The sum of what they have now: together they have no peak that anybody keeps."""
-        total = 0
-        for worker in self._workers:
-            with suppress(OSError):
-                total += worker.used_bytes
-        return total
+        """The largest sum of their own peaks, of those that there were at a time.
+
+        Nobody keeps a peak of all together; it was not higher than this.
+        """
+        for worker in [*self._workers]:  # of which one may end meanwhile, in another thread
+            with suppress(OSError):  # it has ended: what was seen of it counts
+                worker.look()
+        self._highest = max(self._highest, sum(each.highest_bytes for each in self._workers))
+        return self._highest
+
+    def _ended(self, worker: LimitedProcess) -> None:
+        """Count it for the last time, together with those that were there with it."""
+        if worker in self._workers:
+            self._highest = self.peak_bytes
+            self._workers.remove(worker)
 
     @property
     def kills(self) -> int:
@@ -101,9 +131,6 @@ def device_memory(
     raise ConfigError(f"Memory cannot be limited here: {'; '.join(why)}.")
 
 
-def _status(pid: int, name: str) -> int:
-    """A number of /proc/<pid>/status, in bytes; OSError if the process has ended."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    raise ProcessLookupError(f"process {pid} has ended")
+def _began(pid: int) -> str:
+    """When a process began, as the kernel counts: a later one with its pid began later."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]

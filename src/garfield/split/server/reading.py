@@ -21,6 +21,13 @@ def tenants_store(data: str, access: str, settings: Mapping[str, Any]) -> Store:
     return open_store(data, Access.from_header(access), StoreSettings(**settings))
 
 
+def tenant_of(access: str, name: str) -> str:
+    """A digest of whose rights a tenant's header carries; true once they have read that object."""
+    from garfield.split.stores import Access
+
+    return Access.from_header(access).tenant(name)
+
+
 def read_object(store: Store, name: str, size: int) -> bytes | bytearray:
     """An object of that size, in pieces: nothing is ever held twice."""
     if size <= READ:

@@ -29,7 +29,8 @@ from garfield.split.server.memory import MemoryBook, Rehearsal
 from garfield.split.server.messages import Kind
 from garfield.split.server.outlet import ClientGone, Outlet
 from garfield.split.server.queue import Grant, RequestQueue
-from garfield.split.server.reading import check_below, tenants_store
+from garfield.split.server.reading import check_below, tenant_of, tenants_store
+from garfield.split.server.seats import Seat
 from garfield.split.server.settings import ServeSettings, amount
 from garfield.split.server.weights import WeightsCache, WeightsFile
 from garfield.split.server.workers import WorkerLost, WorkerPool
@@ -131,23 +132,25 @@ class SplitService:
         else:
             out.end()
 
-    async def extract(self, request: ExtractRequest, access: str, out: Outlet) -> None:
+    async def extract(self, request: ExtractRequest, access: str, out: Outlet, seat: Seat) -> None:
         """Put the features that a request asks for into an outlet."""
         async with self.answering(out):
-            trailer = await self._computed("extract", request, access, out)
+            trailer = await self._computed("extract", request, access, out, seat)
             await out.put(end_frame(trailer))
 
-    async def materialise(self, request: ExtractRequest, access: str, out: Outlet) -> None:
+    async def materialise(
+        self, request: ExtractRequest, access: str, out: Outlet, seat: Seat
+    ) -> None:
         """Store the features of all samples of an object beside it, and say so in JSON."""
         async with self.answering(out):
             name = features_name(request)
             if request.samples is None or request.samples != (*range(len(request.samples)),):
                 raise Refusal.MALFORMED.error("Features are kept of all samples, in their order.")
-            trailer = await self._computed("materialise", request, access, out)
+            trailer = await self._computed("materialise", request, access, out, seat)
             await out.put(as_json({"name": name, **trailer}).encode())
 
     async def _computed(
-        self, work: str, request: ExtractRequest, access: str, out: Outlet
+        self, work: str, request: ExtractRequest, access: str, out: Outlet, seat: Seat
     ) -> Mapping[str, Any]:
         """Have a worker run the first layers over an object; what to tell at the end."""
         check_below(self.settings.store, request.data)
@@ -155,6 +158,7 @@ class SplitService:
         async with AsyncExitStack() as stack:
             store = await self.in_thread(lambda: self.open(request.data, access))
             size = await self.in_thread(lambda: store.size(request.object_name))
+            seat.confirmed(tenant_of(access, request.object_name))
             if size > self._most_object:
                 raise Refusal.TOO_LARGE.error(
                     f"{request.object_name} has {size} bytes; this server reads objects of "
@@ -272,6 +276,7 @@ class SplitService:
             "cos_batches": progress.batches,
             "retries": progress.retries,
             "peak_bytes": progress.peak_bytes,
+            "server_peak_bytes": self.pool.peak_bytes,
             "reserved_bytes": progress.reserved_bytes,
             "waited_s": progress.waited_s,
             "seconds": progress.seconds,

@@ -16,7 +16,8 @@ from garfield.core.files import as_json
 from garfield.split.server.extraction_sizes import OBJECTS_HELD
 from garfield.split.server.memory import Rehearsal
 from garfield.split.server.outlet import Outlet
-from garfield.split.server.reading import check_below
+from garfield.split.server.reading import check_below, tenant_of
+from garfield.split.server.seats import Seat
 from garfield.split.server.service import Progress, SplitService, input_shape_of
 from garfield.split.server.workers import WorkerLost
 from garfield.split.wire import TrainRequest, as_refusal
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 
 
 async def train_whole(
-    service: SplitService, request: TrainRequest, access: str, out: Outlet
+    service: SplitService, request: TrainRequest, access: str, out: Outlet, seat: Seat
 ) -> None:
     """Put the progress of a training into an outlet, a line at a time."""
     async with service.answering(out):
         try:
-            told = await _trained(service, request, access, out)
+            told = await _trained(service, request, access, out, seat)
         except GarfieldError as error:
             if not out.has_begun:
                 raise
@@ -42,13 +43,14 @@ async def train_whole(
 
 
 async def _trained(
-    service: SplitService, request: TrainRequest, access: str, out: Outlet
+    service: SplitService, request: TrainRequest, access: str, out: Outlet, seat: Seat
 ) -> Mapping[str, Any]:
     check_below(service.settings.store, request.data)
     shape = input_shape_of(request)
     async with AsyncExitStack() as stack:
         store = await service.in_thread(lambda: service.open(request.data, access))
         sizes = await service.in_thread(lambda: _sizes(store, request))
+        seat.confirmed(tenant_of(access, request.objects[0]))
         weights = await service.held_weights(stack, store, request)
         measured = await service.book.of(Rehearsal.of_training(request, shape, weights))
         objects = sum(sorted(sizes)[-OBJECTS_HELD:])
@@ -71,6 +73,7 @@ async def _trained(
         "event": "done",
         "result": request.result,
         "peak_bytes": progress.peak_bytes,
+        "server_peak_bytes": service.pool.peak_bytes,
         "reserved_bytes": grant.reserved_bytes,
         "waited_s": grant.waited_s,
         "seconds": progress.seconds,

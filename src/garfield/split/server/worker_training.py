@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -30,13 +31,12 @@ def train(task: Mapping[str, Any], side: WorkerSide) -> Mapping[str, Any]:
     clock, step = Clock(), 0
     with refused_as(Refusal.BROKEN_OBJECT):
         images = _TenantsImages(request, task)
-        counts = [images.count(index) for index in range(len(request.objects))]
     tail, optimizer = _made(request, task["weights_file"])
-    sampler = Sampler(tuple(counts), request.batch, request.seed)
+    sampler = Sampler(request.counts, request.batch, request.seed)
     for epoch in range(request.epochs):
         for share in sampler.shares(Place(epoch)):
             with clock.timing("decode"), refused_as(Refusal.BROKEN_OBJECT):
-                batch, labels = images.batch(share.pieces, epoch, counts)
+                batch, labels = images.batch(share.pieces, epoch)
             with clock.timing("train"), refused_as(Refusal.BAD_MODEL):
                 loss, right = train_step(tail, optimizer, batch, labels, request.seed, step)
             step += 1
@@ -114,20 +114,16 @@ class _TenantsImages:
         self._store = tenants_store(request.data, task["access"], task["store"])
         self._transforms = Transforms.from_json(request.transforms)
         self._shape = tuple(task["input_shape"])
+        self._first_ids = (0, *accumulate(request.counts))
         self._held: OrderedDict[int, Any] = OrderedDict()
 
-    def count(self, index: int) -> int:
-        return int(self._object(index).count)
-
-    def batch(
-        self, pieces: Sequence[Piece], epoch: int, counts: Sequence[int]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def batch(self, pieces: Sequence[Piece], epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         total = sum(map(len, pieces))
         images = torch.empty(total, *self._shape)
         labels = torch.empty(total, dtype=torch.int64)
         at = 0
         for number, indices in self._few(pieces):
-            packed, first = self._object(number), sum(counts[:number])
+            packed, first = self._object(number), self._first_ids[number]
             ids = [first + index for index in indices]
             ready = self._transforms.apply(packed.images(indices), ids, self._request.seed, epoch)
             if tuple(ready.shape[1:]) != self._shape:
@@ -148,13 +144,22 @@ class _TenantsImages:
                 yield piece.object, [*piece.indices[lo : lo + AT_ONCE]]
 
     def _object(self, index: int) -> Any:
-        from garfield.split.objects import open_object
-
         if index not in self._held:
             while len(self._held) >= OBJECTS_HELD:
                 self._held.popitem(last=False)
-            name = self._request.objects[index]
-            self._held[index] = open_object(
-                name, read_object(self._store, name, self._sizes[index])
-            )
+            self._held[index] = self._opened(index)
         return self._held[index]
+
+    def _opened(self, index: int) -> Any:
+        """An object as the index tells of it; refused by name if it is another."""
+        from garfield.split.objects import open_object
+
+        request = self._request
+        name, count = request.objects[index], request.counts[index]
+        data = read_object(self._store, name, self._sizes[index])
+        found = open_object(name, data, request.sha256[index])
+        if found.count != count:
+            raise Refusal.BROKEN_OBJECT.error(
+                f"{name} has {found.count} samples; the request says {count}."
+            )
+        return found

@@ -9,6 +9,7 @@ crashes, is killed for its memory or does not stop when told to is replaced by a
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain, repeat
 from multiprocessing import Pipe, forkserver
 from multiprocessing.connection import Connection
 from typing import Any
@@ -31,9 +33,12 @@ from garfield.split.server.messages import ENDS, Kind, Message, OtherSideGone, S
 from garfield.split.server.worker_process import worker_main
 from garfield.split.wire import Refusal
 
+_log = logging.getLogger(__name__)
 PRELOADED = ("torch", "garfield.split.server.loaded_ahead")
 START_S = 120.0  # importing torch on a busy machine
 ABORT_S = 2.0  # for a worker to notice that nobody wants its answer; else it is killed
+PAUSES_S = (0.1, 1.0, 5.0, 15.0, 60.0)
+"""Between tries to start a worker in the place of another; the last of them again and again."""
 SLACK = 8 << 20
 """Bytes beyond what is measured: the kernel counts ahead for each processor, and its own memory
 for sockets; pages of the interpreter that a task is the first to write to become its own."""
@@ -202,6 +207,14 @@ class WorkerPool:
         missing = self.workers - len(known)
         return sum(known) + missing * max(known, default=0)
 
+    @property
+    def peak_bytes(self) -> int:
+        """The most that all workers have held since they first started, idle ones included.
+
+        Of several devices it is the sum of their peaks, which may have come one after the other.
+        """
+        return sum(device.peak_bytes for device in self.devices.values())
+
     def released(self, worker: Worker) -> None:
         """Take a worker back after a task; one that is lost or worn out is replaced."""
         worker.busy = False
@@ -225,20 +238,22 @@ class WorkerPool:
         task.add_done_callback(self._replacing.discard)
 
     async def _started_anew(self, old: Worker) -> None:
-        """Until a new one runs: a machine short of processes now may have some later."""
+        """Try until a new one runs: a machine short of processes now may have some later."""
         old.side.close()
         await self._call(lambda: self._supervisor.kill(old.name, "it is replaced"))
         await self._call(lambda: self._supervisor.events(0))
         await self._call(old.memory.close)
         slot = int(old.name.rpartition("-")[2])
-        for pause_s in (0.0, 0.1, 1.0, 5.0, 15.0, 60.0):
-            await asyncio.sleep(pause_s)
+        for pause_s in chain(PAUSES_S, repeat(PAUSES_S[-1])):
             try:
                 await self._start(old.device, slot)
-            except (NodeFailed, OSError, OtherSideGone, TimeoutError):
-                continue
-            self.changed()
-            return
+            except (NodeFailed, OSError, OtherSideGone, TimeoutError) as problem:
+                told = f"{type(problem).__name__} {problem}".strip()
+                _log.warning("%s does not start: %s. Again in %g s.", old.name, told, pause_s)
+                await asyncio.sleep(pause_s)
+            else:
+                self.changed()
+                return
 
     async def _start(self, device: str, slot: int) -> None:
         name = f"extract-{device}-{slot}"

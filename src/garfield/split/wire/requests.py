@@ -121,6 +121,10 @@ class TrainRequest:
     data: str
     objects: tuple[str, ...]
     """Names of the objects to train on, in the order of the index."""
+    counts: tuple[int, ...]
+    """How many samples each holds, as the index says: the order of training is drawn by these."""
+    sha256: tuple[str, ...]
+    """The hash of each, as the index says: one that hashes to anything else is refused."""
     model: str
     freeze: int
     """Layers that are not trained."""
@@ -142,6 +146,15 @@ class TrainRequest:
             raise Refusal.MALFORMED.error(f"objects: got {len(self.objects)} names, 1 is least.")
         for name in self.objects:
             check_name("objects", name)
+        if not len(self.objects) == len(self.counts) == len(self.sha256):
+            raise Refusal.MALFORMED.error(
+                f"counts and sha256 must tell of each of the {len(self.objects)} objects, got "
+                f"{len(self.counts)} and {len(self.sha256)}."
+            )
+        for count in self.counts:
+            check_number("counts", count, 1, MAX_SAMPLES)
+        for digest in self.sha256:
+            check_hash("sha256", digest or "")  # None would be none, which is not allowed here
         check_text("model", self.model, 100)
         check_hash("weights", self.weights)
         for name, least, most in (

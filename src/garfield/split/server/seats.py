@@ -1,0 +1,66 @@
+"""How many requests anybody may have under way at once.
+
+A request counts for the address that it comes from until the store has confirmed the rights that
+it brings, and for the tenant whose rights these are from then on. So tenants behind one proxy do
+not take each other's seats, and a stranger who invents tokens is one address, however many.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from garfield.split.wire import Refusal
+
+
+class Holder(NamedTuple):
+    """Whom a request counts for."""
+
+    whose: str
+    """As a refusal says it: from this address, of this tenant."""
+    name: str
+
+
+class Seats:
+    """Requests under way, by whom they count for. Belongs to one event loop."""
+
+    def __init__(self, most: int) -> None:
+        """`most` is how many there may be from one address, and of one tenant."""
+        self._most = most
+        self.held: Counter[Holder] = Counter()
+        """Of everybody who has any."""
+
+    def taken(self, address: str) -> Seat:
+        """A seat for a request from there; refused if that address has too many already."""
+        return Seat(self, Holder("from this address", address))
+
+    def take(self, holder: Holder) -> None:
+        if self.held[holder] >= self._most:
+            raise Refusal.BUSY.error(
+                f"{self.held[holder]} requests {holder.whose} wait or run already."
+            )
+        self.held[holder] += 1
+
+    def give_back(self, holder: Holder) -> None:
+        self.held[holder] -= 1
+        if not self.held[holder]:
+            del self.held[holder]
+
+
+class Seat:
+    """What one request counts as, until it leaves."""
+
+    def __init__(self, seats: Seats, holder: Holder) -> None:
+        self._seats, self._holder = seats, holder
+        seats.take(holder)
+
+    def confirmed(self, tenant: str) -> None:
+        """Count for this tenant from now on; refused if it has too many requests already."""
+        holder = Holder("of this tenant", tenant)
+        self._seats.take(holder)
+        self.leave()
+        self._holder = holder
+
+    def leave(self) -> None:
+        """The request has ended."""
+        self._seats.give_back(self._holder)
