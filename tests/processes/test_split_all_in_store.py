@@ -69,6 +69,13 @@ def test_a_training_beside_the_store_leaves_what_any_training_does(train, url, c
     assert not (out / "transfer.png").exists()
 
 
+def test_trained_layers_that_take_more_to_pack_than_a_step_takes_are_kept(train, url, capsys):
+    words = ("--freeze", "0", "--batch", "4", "--momentum", "0", "--json")
+    code, _ = train(*words)  # first, so that its memory is not measured with momentum
+    assert code == 0
+    assert open_store(url).size(json.loads(capsys.readouterr().out)["result"]) > 40e6
+
+
 def test_its_losses_are_those_of_a_training_over_a_split(train, url, server, tmp_path):
     _, beside = train("--seed", "5")
     words = ["split", "train", "--data", url, "--server", server, "--transforms", SMALL]

@@ -49,7 +49,7 @@ class Measured:
     """What a model's first layers need, beyond an idle worker."""
 
     load_bytes: int
-    """The peak while weights are loaded."""
+    """The peak while weights are loaded, or, of a training, packed at its end."""
     peaks: tuple[tuple[int, int], ...]
     """(batch, bytes) of the peaks while a batch runs, weights included."""
     input_bytes: int
@@ -129,8 +129,9 @@ class Rehearsal:
     ) -> Rehearsal:
         """Train all layers for a step."""
         depends_on = (request.model, request.weights, request.freeze, request.classes)
+        has_momentum = request.momentum != 0  # a number more for each that is trained
         return cls(
-            ("training", *depends_on, input_shape),
+            ("training", *depends_on, has_momentum, input_shape),
             {
                 "work": "rehearse-training",
                 "request": encode_request(request).decode(),
