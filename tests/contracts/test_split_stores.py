@@ -263,6 +263,10 @@ def test_a_presigned_get_is_for_its_object_bucket_and_endpoint_only(swift: Embed
             ask(url)
     with pytest.raises(AccessDenied, match="another object"):
         ask(signed, "b")
+    another = "X-Amz-Credential=BOB%2F20261119%2Fus-east-1%2Fs3%2Faws4_request"
+    for url in (signed.replace("?", f"?{another}&"), f"{signed}&{another}"):
+        with pytest.raises(AccessDenied, match="twice"):  # the store may read either, and we too
+            ask(url)
     with pytest.raises(AccessDenied, match="no presigned GET"):
         open_store("s3://mine", Access("s3"), swift.server_settings()).get("a")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NoReturn
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from garfield.core.errors import (
     AccessDenied,
@@ -120,8 +120,12 @@ class PresignedStore:
             raise AccessDenied(f"The presigned {method} for {name} is for another endpoint.")
         if unquote(parts.path) != self._path + name or "//" in parts.path:
             raise AccessDenied(f"The presigned {method} for {name} is for another object.")
-        if not parse_qs(parts.query).get("X-Amz-Signature"):
+        signed = parse_qsl(parts.query, keep_blank_values=True)
+        if not dict(signed).get("X-Amz-Signature"):
             raise AccessDenied(f"The {method} for {name} is not signed.", status=401)
+        if len({key.lower() for key, _ in signed}) < len(signed):
+            # the store believes one of them, and we might count the request for the other
+            raise AccessDenied(f"The presigned {method} for {name} says something twice.")
         return url
 
 
