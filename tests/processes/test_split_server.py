@@ -541,6 +541,12 @@ def test_a_queue_that_is_full_says_so_and_to_try_elsewhere(stock, ann):
             stream.close()
 
 
+def _asks_for_a_profile(server, tenant):
+    body = wire.encode_request(wire.ProfileRequest(tenant.url, 1, (3, SIDE, SIDE), model="alexnet"))
+    headers = {wire.ACCESS_HEADER: tenant.access}
+    return httpx.post(f"{server.url}/v1/profile", content=body, headers=headers).status_code
+
+
 def test_tenants_of_one_address_are_limited_each_by_itself(server, stock, ann, bob):
     """And measuring the link takes no seat of those who work."""
     with running_server(stock.settings(workers=1, most_per_client=1)) as limited:
@@ -549,6 +555,7 @@ def test_tenants_of_one_address_are_limited_each_by_itself(server, stock, ann, b
         until(lambda: _running(limited) == 1)
         with pytest.raises(RequestRefused, match="1 requests of this tenant"):
             ask(limited.url, ann.asks(), ann.access)
+        assert _asks_for_a_profile(limited, ann) == wire.Refusal.BUSY.status
         assert httpx.get(f"{limited.url}/v1/bandwidth?bytes=10").status_code == 200
         with ThreadPoolExecutor(1) as threads:
             of_bob = threads.submit(ask, limited.url, bob.asks(), bob.access)

@@ -104,7 +104,11 @@ class SplitApp:
     async def profile(self, http: Request) -> Response:
         access = _access(http)
         request = decode_request(await self._body(http), ProfileRequest)
-        return _json(await profile(self.service, request, access))
+        seat = self._seats.taken(_address(http))
+        try:
+            return _json(await profile(self.service, request, access, seat))
+        finally:
+            seat.leave()
 
     async def status(self, http: Request) -> Response:
         return _json(status_of(self.service))
@@ -131,7 +135,7 @@ class SplitApp:
 
     def _stream(self, http: Request, produce: Produce, seats: Seats | None = None) -> Response:
         """An answer that is computed while it is sent, one of a bounded number per client."""
-        seat = (seats or self._seats).taken(http.client.host if http.client else "")
+        seat = (seats or self._seats).taken(_address(http))
         out = Outlet(self._buffer)
         task = asyncio.get_running_loop().create_task(_awaited(produce(out, seat)))
         self._producing.add(task)
@@ -249,6 +253,10 @@ async def _disconnected(receive: Receive) -> None:
 
 async def _awaited(answer: Awaitable[None]) -> None:
     await answer
+
+
+def _address(http: Request) -> str:
+    return http.client.host if http.client else ""
 
 
 def _access(http: Request) -> str:

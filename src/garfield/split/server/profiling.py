@@ -10,7 +10,8 @@ from garfield.core.errors import ObjectMissing
 from garfield.split.objects import INDEX_NAME
 from garfield.split.server.memory import Rehearsal
 from garfield.split.server.messages import Kind
-from garfield.split.server.reading import check_below
+from garfield.split.server.reading import check_below, tenant_of
+from garfield.split.server.seats import Seat
 from garfield.split.server.service import SplitService
 from garfield.split.server.workers import WorkerLost
 from garfield.split.wire import ProfileRequest, Refusal, from_body
@@ -18,8 +19,12 @@ from garfield.split.wire import ProfileRequest, Refusal, from_body
 TIMED_BATCH = 8
 
 
-async def profile(service: SplitService, request: ProfileRequest, access: str) -> Mapping[str, Any]:
+async def profile(
+    service: SplitService, request: ProfileRequest, access: str, seat: Seat
+) -> Mapping[str, Any]:
     """What a model's first layers need here, and how long they take."""
+    from garfield.split.models.weights import weights_name
+
     check_below(service.settings.store, request.data)
     async with AsyncExitStack() as stack:
         store = await service.in_thread(lambda: service.open(request.data, access))
@@ -27,6 +32,8 @@ async def profile(service: SplitService, request: ProfileRequest, access: str) -
         if weights is None:  # somebody who may read nothing here is not worked for
             with suppress(ObjectMissing):
                 await service.in_thread(lambda: store.size(INDEX_NAME))
+        read = INDEX_NAME if weights is None else weights_name(str(request.weights))
+        seat.confirmed(tenant_of(access, read))
         rehearsal = Rehearsal.of_prefix(request, request.split, request.input_shape, weights)
         measured = await service.book.of(rehearsal)
         layers = await _layer_times(service, rehearsal, request)
