@@ -23,6 +23,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
+from benchmarks.fedgan_runs import mean, spread
 from benchmarks.kept_runs import RESULTS
 from garfield.core.files import replacing, write_json
 from garfield.data import load
@@ -181,4 +182,23 @@ def _told(
         f"MD-GAN with {options.devices} devices ends at {ratio:.2f} times centralized: target "
         f"{TARGET} {'met' if ratio <= TARGET else 'missed'}."
     )
-    return {"label": label, "scale": scale, "ratio": ratio, "target": TARGET, "runs": found}
+    return {
+        "label": label, "scale": scale, "ratio": ratio, "target": TARGET, "runs": found,
+        "curve": _curve(found, options),
+    }  # fmt: skip
+
+
+def _curve(found: list[dict[str, Any]], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The mean over seeds at each evaluation, with the keys of `fedgan_runs.curve`."""
+    curve = []
+    for training, label in (("centralized", "centralized"), ("md-gan", "MD-GAN")):
+        together = options.devices if training == "md-gan" else 1
+        histories = [each["evaluations"] for each in found if each["training"] == training]
+        for of_seeds in zip(*histories, strict=True):
+            at, fids = of_seeds[0]["iteration"], [each["fid"] for each in of_seeds]
+            curve.append(
+                {"training": training, "label": label, "iterations": at,
+                 "images": at * options.batch * together, "fid": mean(fids),
+                 "fid_deviation": spread(fids)}
+            )  # fmt: skip
+    return curve

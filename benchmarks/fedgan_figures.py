@@ -17,14 +17,15 @@ what skew and lies do.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 from benchmarks.fedgan_baselines import scale
-from benchmarks.fedgan_runs import KeptRun, held
+from benchmarks.fedgan_runs import LABELS, KeptRun, averaged, curve, held
 from garfield.core.errors import ConfigError
 from garfield.fedgan.demo import CONFIGURATIONS
 from garfield.fedgan.judging import judge_for
@@ -84,7 +85,8 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         raise ConfigError(
             "colour needs --tiny-imagenet DIR, a folder with a folder for each class."
         )
-    found = {}
+    ends: list[dict[str, Any]] = []
+    curves: list[dict[str, Any]] = []
     for name in chosen:
         seeds, variants = groups[name]
         runs = {
@@ -96,9 +98,16 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
             ]
             for variant, given in variants.items()
         }  # fmt: skip
-        found[name] = _told(name, runs, console)
+        console.print(name)
+        console.print(_table(runs))
+        for variant, each in runs.items():
+            about = {"group": name, "training": variant, "label": LABELS.get(variant, variant)}
+            ends.append({**about, **averaged(each)})
+            curves += [{**about, **at} for at in curve(each)]
+    found: dict[str, Any] = {"ends": ends, "curve": curves}
     if "learns" in chosen and not options.quick:
-        found["scale"] = _told_scale(found["learns"], options.figures_data_dir, console)
+        learned = {each["training"]: each for each in ends if each["group"] == "learns"}
+        found["scale"] = _told_scale(learned, options.figures_data_dir, console)
     return found
 
 
@@ -106,8 +115,8 @@ def _settings(given: Mapping[str, Any], seed: int, options: argparse.Namespace) 
     settings = {"rounds": 100, "train_classifier": False, **given, "seed": seed}
     settings["data_dir"] = options.figures_data_dir
     if options.quick:
-        settings |= {"data": "fashion-small", "gan": "lsgan(width=0.0625)", "rounds": 2}
-        settings |= {"local_steps": 2, "judged_images": 200}
+        settings |= {"data": "fashion-small", "gan": "lsgan(width=0.0625)", "rounds": 4}
+        settings |= {"local_steps": 5, "judged_images": 200, "evaluate_every": 2}
     return settings
 
 
@@ -115,21 +124,18 @@ def _plain(text: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in text)
 
 
-def _told(name: str, runs: Mapping[str, list[KeptRun]], console: Console) -> dict[str, Any]:
-    console.print(name)
+def _table(runs: Mapping[str, Sequence[KeptRun]]) -> Table:
     table = plain_table("", "best FID", "at the end", "modes", "seconds", "MB a device", right=5)
-    lines = {}
     for variant, each in runs.items():
-        lines[variant] = line = {
+        of = {
             key: [run.summary[key] for run in each]
-            for key in ("best_fid", "best_fid_round", "fid", "modes", "time_s", "bytes_per_device")
+            for key in ("best_fid", "fid", "modes", "time_s", "bytes_per_device")
         }
         table.add_row(
-            variant, _mean(line["best_fid"]), _mean(line["fid"]), _mean(line["modes"]),
-            _mean(line["time_s"], digits=0), _mean(b / 1e6 for b in line["bytes_per_device"]),
+            variant, _mean(of["best_fid"]), _mean(of["fid"]), _mean(of["modes"]),
+            _mean(of["time_s"], digits=0), _mean(b / 1e6 for b in of["bytes_per_device"]),
         )  # fmt: skip
-    console.print(table)
-    return lines
+    return table
 
 
 def _told_scale(
@@ -139,12 +145,12 @@ def _told_scale(
     found = {}
     for data, line in learned.items():
         found[data] = worth = scale(judge_for(data, data_dir=data_dir), quick=False)
-        least, fid, modes = min(worth.values()), line["best_fid"][0], line["modes"][0]
+        least, fid, modes = min(worth.values()), line["best_fid"], line["modes"]
         met = fid < least / 3 and modes >= LEAST_MODES
         console.print(
             f"{data}: noise {worth['noise']:.0f}, nearest single class {worth['one_class']:.0f}; "
-            f"learned {fid:.1f}, which is {fid / least:.2f} of the smaller, {modes} modes: target "
-            f"of a third and {LEAST_MODES} modes {'met' if met else 'missed'}."
+            f"learned {fid:.1f}, which is {fid / least:.2f} of the smaller, {modes:.0f} modes: "
+            f"target of a third and {LEAST_MODES} modes {'met' if met else 'missed'}."
         )
     return found
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from rich.console import Console
@@ -19,6 +20,7 @@ from benchmarks.alone import alone
 from benchmarks.kept_runs import RESULTS
 from garfield.core.config import made
 from garfield.core.errors import DivergedError
+from garfield.fedgan.demo import CONFIGURATIONS
 from garfield.fedgan.settings import FedganSettings
 from garfield.fedgan.training import train
 from garfield.report.fedgan_summary import FedganHistory, fedgan_summary
@@ -27,12 +29,22 @@ from garfield.runs.run_directory import RunDirectory
 
 RAW = Path(__file__).parent / "raw"
 _OF_A_JUDGEMENT = ("round", "fid", "modes", "class_kl")
+_OF_A_SUMMARY = (
+    "best_fid", "best_fid_round", "fid", "modes", "time_s", "bytes_per_device", "declared_epochs",
+)  # fmt: skip
+LABELS = {
+    name: f"FeGAN, s={choice['sampling'] == 'balanced':d}, w={choice['weighting'] == 'kl':d}"
+    for name, choice in CONFIGURATIONS.items()
+}
+"""Sampling and weights on and off, as the thesis writes them in its figures."""
 
 
 @dataclass(frozen=True)
 class KeptRun:
     """What came of a training."""
 
+    settings: Mapping[str, Any]
+    """What it was given."""
     summary: Mapping[str, Any]
     judged: Sequence[Mapping[str, Any]]
     """Of each evaluation the round, what the images were worth, and seconds trained until then."""
@@ -66,7 +78,46 @@ def held(
         raw.parent.mkdir(parents=True, exist_ok=True)
         with raw.open("a") as file:
             file.write(json.dumps(line) + "\n")
-    return KeptRun(line["summary"], line["judged"], line["kl_seen"])
+    return KeptRun(line["settings"], line["summary"], line["judged"], line["kl_seen"])
+
+
+def averaged(runs: Sequence[KeptRun]) -> dict[str, Any]:
+    """Of trainings that differ by their seed, the mean and deviation of what each came to."""
+    found: dict[str, Any] = {"seeds": len(runs)}
+    for name in _OF_A_SUMMARY:
+        values = [run.summary[name] for run in runs if run.summary[name] is not None]
+        found[name], found[f"{name}_deviation"] = mean(values), spread(values)
+    return found
+
+
+def curve(runs: Sequence[KeptRun]) -> list[dict[str, Any]]:
+    """Their mean at each evaluation that all of them came to.
+
+    `iterations` are those of a device that is always asked, one after the other, and `images` what
+    all devices together trained on.
+    """
+    first = runs[0]
+    steps = made(FedganSettings, first.settings).training.local_steps
+    of_a_round = first.summary["samples"] / max(1, first.summary["rounds"])
+    by_round = [{each["round"]: each["fid"] for each in run.judged} for run in runs]
+    found = []
+    for at in sorted(set.intersection(*map(set, by_round))):
+        fids = [of_run[at] for of_run in by_round]
+        found.append(
+            {"round": at, "iterations": at * steps, "images": at * of_a_round,
+             "fid": mean(fids), "fid_deviation": spread(fids)}
+        )  # fmt: skip
+    return found
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """None of no values, as of trainings that diverged before they were judged."""
+    return fmean(values) if values else None
+
+
+def spread(values: Sequence[float]) -> float:
+    """Their standard deviation; 0 of a single value."""
+    return stdev(values) if len(values) > 1 else 0.0
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import time
 from dataclasses import asdict
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -80,22 +81,26 @@ def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     world = _World(options)
     speeds = {"this machine": 1.0, "GPU": world.gpu_speed()}
     console.print(f"GPU: {GPU}, {speeds['GPU']:.0f} times a core here.")
-    found: dict[str, Any] = {"gpu": GPU, "gpu_speed": speeds["GPU"], "link_bps": LINK_BPS}
+    by_devices: list[dict[str, Any]] = []
+    by_steps: list[dict[str, Any]] = []
     for name, speed in speeds.items():
         points = [
             world.compared(n, options.fraction, options.local_steps, speed) for n in options.devices
         ]
         console.print(_table(f"Figures 6.13 and 6.16, {name}", points))
         console.print(_shape(points))
-        found[f"devices, {name}"] = points
+        by_devices += _sides(points, name)
         points = [
             world.compared(options.at, fraction, steps, speed)
             for fraction in options.fractions
             for steps in options.steps
         ]
         console.print(_table(f"Figure 6.14: {options.at} devices, {name}", points))
-        found[f"E and C, {name}"] = points
-    return found
+        by_steps += _sides(points, name)
+    return {
+        "gpu": GPU, "gpu_speed": speeds["GPU"], "link_bps": LINK_BPS, "by_devices": by_devices,
+        "by_steps": by_steps,
+    }  # fmt: skip
 
 
 def _make_quick(options: argparse.Namespace) -> None:
@@ -230,6 +235,26 @@ def _table(title: str, points: list[dict[str, Any]]) -> Any:
             *(f"{side['bytes_per_device_s'] / 1000:.0f}" for side in (one, other)),
         )  # fmt: skip
     return table
+
+
+def _sides(points: list[dict[str, Any]], machines: str) -> list[dict[str, Any]]:
+    """An entry for each system at each point: rates, over MD-GAN's, and how often one is asked."""
+    found = []
+    for point in points:
+        fraction = Fraction(point["fraction"]).limit_denominator(1000)
+        for key, system, c in (("md_gan", "MD-GAN", 1.0), ("federated", "FeGAN", float(fraction))):
+            rates, beside = point[key], point["md_gan"]
+            turns = rates["iterations"] / (1 if key == "md_gan" else point["steps"])
+            found.append(
+                {"machines": machines, "system": system, "devices": point["devices"],
+                 "fraction": str(fraction), "label": f"C = {fraction}", "steps": point["steps"],
+                 **rates,
+                 "kb_per_device_s": rates["bytes_per_device_s"] / 1000,
+                 "turns_in_200_s": c * turns * 200 / rates["seconds"],
+                 "epochs_over_md_gan": rates["epochs_per_s"] / beside["epochs_per_s"],
+                 "samples_over_md_gan": rates["samples_per_s"] / beside["samples_per_s"]}
+            )  # fmt: skip
+    return found
 
 
 def _shape(points: list[dict[str, Any]]) -> str:

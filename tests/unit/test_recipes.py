@@ -89,6 +89,11 @@ def test_what_of_chapter_four_can_be_simulated_is_covered():
     assert {f"figure-4.{n}" for n in (1, 3, 4, 5, 6, 7, 8)} <= {path.stem for path in RECIPES}
 
 
+def test_chapter_six_is_covered_but_for_its_drawings():
+    names = {path.stem for path in RECIPES}
+    assert {f"figure-6.{n}" for n in range(5, 19)} | {"table-6.1"} <= names
+
+
 def test_recipes_are_listed_by_their_numbers_and_then_by_name():
     names = [recipe.name for recipe in all_recipes(ROOT / "recipes")]
     assert names[0] == "figure-3.3"
