@@ -147,6 +147,7 @@ def test_what_no_server_says_is_refused(read, content, told):
     [
         ({"generator_loss": "low"}, "device-4 reports a loss"),
         ({"discriminator_loss": True}, "device-4 reports a loss"),
+        ({"generator_loss": 1.7e308}, "device-4 reports a loss"),  # two add up to infinity
         ({"metadata": -1}, "metadata of version -1"),
         ({"metadata": 1.0}, "metadata of version"),
         ({"more": 1}, "must report losses and metadata"),

@@ -1,5 +1,6 @@
 """One device's training, the server's round, and many devices in one process."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -252,6 +253,20 @@ def test_devices_may_declare_anew_when_their_data_change():
     assert server.plan().devices[0] == latest  # never asked, and the largest now
     with pytest.raises(InputError, match="11 devices declare 4 classes"):
         server.learn_metadata(replace(server.table, counts=counts[1:]))
+
+
+def test_a_class_that_was_seen_may_vanish_and_the_record_stays_one_of_numbers():
+    found = federation(fraction=1.0)
+    found.round()
+    server = found.server
+    counts = server.table.counts.copy()
+    counts[:, 3] = 0
+    counts[:, 0] += 1
+    server.learn_metadata(replace(server.table, counts=counts))
+    assert server.history.seen[3] > 0
+    record = found.round()
+    assert record.kl_seen is None  # no distance is that far
+    json.dumps(record.as_event(), allow_nan=False)  # or no server could commit it, ever again
 
 
 def test_every_device_of_every_round_draws_from_a_seed_of_its_own():

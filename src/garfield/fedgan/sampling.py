@@ -173,10 +173,14 @@ class _Candidates:
 
 
 def kl_of_seen(history: SamplingHistory, counts: Counts) -> float | None:
-    """D_KL(seen || everybody): how far the server's view is from the data (Figure 6.11)."""
+    """D_KL(seen || everybody): how far the server's view is from the data (Figure 6.11).
+
+    None where there is no such number: nothing was seen, or a class that nobody has any more.
+    """
     if not history.seen.any():
         return None
-    return float(kl_divergence(history.seen, counts.sum(axis=0))[0])
+    found = float(kl_divergence(history.seen, counts.sum(axis=0))[0])
+    return found if np.isfinite(found) else None
 
 
 def sampler(name: str, counts: Counts) -> Sampler:

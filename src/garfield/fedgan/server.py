@@ -69,7 +69,8 @@ class RoundRecord:
     """The mean of the last ones; None if nobody took part."""
     discriminator_loss: float | None
     kl_seen: float | None
-    """Divergence of all samples that the server has seen through devices from everybody's."""
+    """Divergence of all samples that the server has seen through devices from everybody's; None
+    where it is not finite (`kl_of_seen`)."""
     seen: tuple[int, ...]
     """Declared samples of each class that took part so far."""
     epsilon: dict[int, float] = field(default_factory=dict)
@@ -202,17 +203,17 @@ class FederatedServer:
         return replace(record, epsilon=found, spent=spent)
 
     def finish_joined(
-        self, plan: RoundPlan, joined: Mapping[int, tuple[float, float]], state: State,
+        self, plan: RoundPlan, joined: Mapping[int, tuple[float, float] | None], state: State,
         refused: Mapping[int, str],
     ) -> RoundRecord:  # fmt: skip
         """Take over a state that was joined elsewhere, out of what these devices have sent.
 
-        `joined` are their last losses; it was done by `shares_of` them, as when a server sees
-        nothing but the sum.
+        `joined` are their last losses, None if not told; it was done by `shares_of` them, as when
+        a server sees nothing but the sum.
         """
         check_alike(state, self.state, "The sum")
         used = [place for place, device in enumerate(plan.devices) if device in joined]
-        losses = [joined[plan.devices[place]] for place in used]
+        losses = [told for place in used if (told := joined[plan.devices[place]]) is not None]
         return self._held(plan, used, state, losses, dict(refused))
 
     def _held(

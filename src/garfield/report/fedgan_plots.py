@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -70,8 +71,7 @@ def draw_seen_by_several(histories: Mapping[str, FedganHistory], directory: Path
     axes = figure.subplots()
     for colour, (name, history) in zip(cycle(COLOURS), histories.items(), strict=False):
         rounds = [each["round"] + 1 for each in history.rounds]
-        values = [each["kl_seen"] or 0.0 for each in history.rounds]
-        axes.plot(rounds, values, linewidth=2, label=name, color=colour)
+        axes.plot(rounds, _kl_seen(history), linewidth=2, label=name, color=colour)
     axes.set_xlabel("rounds", color=INK)
     axes.set_ylabel("KL of classes seen from all data", color=INK)
     axes.set_ylim(bottom=0)
@@ -83,11 +83,16 @@ def draw_seen_by_several(histories: Mapping[str, FedganHistory], directory: Path
     return save_pictures(drawn, directory)
 
 
+def _kl_seen(history: FedganHistory) -> list[float]:
+    """Over rounds; a gap, not a zero, where there is no such number."""
+    return [math.nan if each["kl_seen"] is None else each["kl_seen"] for each in history.rounds]
+
+
 def seen(history: FedganHistory, title: str) -> Any:
     """Draw the divergence of what the server saw, and the samples of each class."""
     figure, (left, right) = _two_panels()
     rounds = [each["round"] + 1 for each in history.rounds]
-    left.plot(rounds, [each["kl_seen"] or 0.0 for each in history.rounds], color=LINE, linewidth=2)
+    left.plot(rounds, _kl_seen(history), color=LINE, linewidth=2)
     left.set_ylabel("KL of classes seen from all data", color=INK)
     left.set_ylim(bottom=0)
     per_class = list(zip(*(each["seen"] for each in history.rounds), strict=True))

@@ -163,7 +163,8 @@ def comparison_table(runs: Mapping[str, Mapping[str, Any]]) -> Table:
     for name, each in runs.items():
         quality = [f"{each['fid']:.1f}", str(each["modes"])] if judged else []
         table.add_row(
-            name, *quality, f"{each['kl_seen'] or 0:.4f}", f"{each['declared_epochs'] or 0:.2f}",
+            name, *quality, "–" if each["kl_seen"] is None else f"{each['kl_seen']:.4f}",
+            f"{each['declared_epochs'] or 0:.2f}",
             f"{each['time_s']:.1f}", f"{each['bytes_per_device'] / 1e6:.2f}",
         )  # fmt: skip
     return table

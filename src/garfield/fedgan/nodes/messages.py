@@ -32,6 +32,7 @@ from garfield.transport.contract import NEWEST, Key, VectorKind, declare_kind
 from garfield.transport.documents import Document, DocumentKind
 
 _FOR_EVER = 1 << 61  # steps: more than there are turns
+_LARGEST_LOSS = 1e300  # the mean of any number of them is finite
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 ABOUT = declare_kind(DocumentKind("fedgan-about", kept_steps=_FOR_EVER, most_bytes=32_768))
@@ -223,7 +224,8 @@ class Report:
         if set(content) != {field.name for field in dataclasses.fields(Report)}:
             raise InputError(f"{name} must report losses and metadata, got {shown(content)}.")
         for loss in (content["generator_loss"], content["discriminator_loss"]):
-            if isinstance(loss, bool) or not isinstance(loss, (int, float)):
+            number_like = isinstance(loss, (int, float)) and not isinstance(loss, bool)
+            if not number_like or abs(loss) > _LARGEST_LOSS:
                 raise InputError(f"{name} reports a loss of {shown(loss)}.")
         version = content["metadata"]
         if type(version) is not int or not 0 <= version < _FOR_EVER:
@@ -239,4 +241,6 @@ class Report:
 
 
 def _finite(loss: float) -> float:
-    return loss if math.isfinite(loss) else math.copysign(1e300, loss if loss == loss else 1.0)
+    if math.isnan(loss):
+        return _LARGEST_LOSS
+    return max(-_LARGEST_LOSS, min(loss, _LARGEST_LOSS))

@@ -367,6 +367,6 @@ class ServerNode:
             server.learn_metadata(server.table.changed(self._devices.index(name), declared))
 
 
-def _losses(report: Report | None) -> tuple[float, float]:
-    """A device whose network is in the sum, and who reports nothing, counts as one without loss."""
-    return (0.0, 0.0) if report is None else (report.generator_loss, report.discriminator_loss)
+def _losses(report: Report | None) -> tuple[float, float] | None:
+    """None of a device whose network is in the sum, and who reports nothing."""
+    return None if report is None else (report.generator_loss, report.discriminator_loss)
