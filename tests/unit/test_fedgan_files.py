@@ -359,6 +359,14 @@ def test_devices_are_processes_where_this_machine_can_hold_them(given, simulated
     assert made(FedganSettings, given).simulated is simulated
 
 
+@pytest.mark.parametrize("flag", ["--noise-epsilon", "--dp-epsilon", "--weak-devices"])
+def test_what_devices_elsewhere_decide_is_not_promised_for_them(tmp_path, capsys, flag):
+    out, given = tmp_path / "run", ["--devices", "2", "--fraction", "1", flag, "0.5"]
+    assert run(["fedgan", "train", "--out", str(out), "--listen", "127.0.0.1:1", *given]) == 2
+    assert f"{flag} out here" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_a_directory_that_is_no_run_has_no_generator(tmp_path, capsys):
     assert run(["fedgan", "sample", str(tmp_path)]) == 2
     assert "holds no generator" in capsys.readouterr().err

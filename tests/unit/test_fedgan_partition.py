@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from garfield.core.errors import ConfigError, InputError
-from garfield.fedgan.metadata import MOST_SAMPLES, DeviceMetadata, MetadataTable, noised
+from garfield.fedgan.metadata import (
+    MOST_SAMPLES,
+    DeviceMetadata,
+    MetadataTable,
+    NoisedCounts,
+    noised,
+)
 from garfield.fedgan.partition import class_counts, divided, skewed, skewed_counts
 
 
@@ -168,3 +174,14 @@ def test_noised_counts_can_still_be_declared(samples, seed):
 def test_noise_needs_a_positive_epsilon(epsilon):
     with pytest.raises(ConfigError, match="must be positive"):
         noised([1, 2], epsilon, rng())
+
+
+def test_a_device_of_its_own_noises_the_same_counts_once():
+    told = NoisedCounts(0.1, rng(1))
+    first = told.of((100, 200, 0))
+    assert first != (100, 200, 0)
+    assert all(told.of((100, 200, 0)) == first for _ in range(20))  # no mean of many is the truth
+    assert told.of((0, 0, 0)) == (0, 0, 0)
+    assert NoisedCounts(None).of((1, 2)) == (1, 2)
+    drawn = {NoisedCounts(0.01).of((5000, 5000)) for _ in range(5)}
+    assert len(drawn) > 1  # nobody knows its seed

@@ -38,6 +38,14 @@ def device(
             help="How fast it computes; 1 for the full load.", validator=validators.Number(gt=0)
         ),
     ] = 1.0,
+    noise_epsilon: Annotated[
+        float | None,
+        Parameter(
+            help="Noise on the counts that it declares, differentially private by this epsilon "
+            "each time that it is started. (none)",
+            validator=validators.Number(gt=0),
+        ),
+    ] = None,
     dp_epsilon: Annotated[
         float | None,
         Parameter(
@@ -86,7 +94,7 @@ def device(
         name, number, servers, lambda about: own_images(dataset_for(wanted), about),
         certificates=certificates, memory_mb=memory_mb, compute=compute,
         privacy=PrivacySettings(dp_epsilon, dp_delta, dp_clip, dp_noise), account=account,
-        give_up_s=give_up_s, tell=print_line,
+        noise_epsilon=noise_epsilon, give_up_s=give_up_s, tell=print_line,
     )  # fmt: skip
     print_line(f"{name} is done: {why}.")
     return DONE

@@ -157,3 +157,23 @@ def noised(
     if not found.any():
         found[int(np.argmax(there + noise))] = 1
     return tuple(found.tolist())
+
+
+class NoisedCounts:
+    """What a device of its own tells of its counts: noise of a secret, and the same again.
+
+    Noise that were drawn anew whenever a server asks could be averaged away.
+    """
+
+    def __init__(self, epsilon: float | None, rng: np.random.Generator | None = None) -> None:
+        """Without an epsilon counts are told as they are. `rng`: from the system's randomness."""
+        self._epsilon, self._rng = epsilon, rng or np.random.default_rng()
+        self._told: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def of(self, samples: tuple[int, ...]) -> tuple[int, ...]:
+        """What is told of these counts; of none at all the truth, which is refused."""
+        if self._epsilon is None or not any(samples):
+            return samples
+        if samples not in self._told:
+            self._told[samples] = noised(samples, self._epsilon, self._rng)
+        return self._told[samples]

@@ -18,7 +18,7 @@ from garfield.core.config import made
 from garfield.core.errors import ConfigError, InputError, RunError, UnknownName
 from garfield.data import Dataset
 from garfield.fedgan.device import DeviceData
-from garfield.fedgan.metadata import DeviceMetadata
+from garfield.fedgan.metadata import DeviceMetadata, NoisedCounts
 from garfield.fedgan.nodes.committed import devices_of
 from garfield.fedgan.nodes.messages import ABOUT, About
 from garfield.fedgan.nodes.names import device_number
@@ -49,13 +49,15 @@ def join_as_device(
     compute: float = 1.0,
     privacy: PrivacySettings | None = None,
     account: Path | None = None,
+    noise_epsilon: float | None = None,
     give_up_s: float = 600.0,
     tell: Callable[[str], None] = lambda line: None,
 ) -> str:
     """Be a device until the training is over; why it is.
 
     `servers` are addresses, of server-0, server-1 and so on; `data` finds this device's samples
-    once it is known what is trained. With a budget of `privacy`, its `account` is kept in a file.
+    once it is known what is trained. With a budget of `privacy`, its `account` is kept in a file;
+    with a `noise_epsilon`, counts are noised before they leave.
     """
     privacy = privacy or PrivacySettings()
     if privacy.dp_epsilon is not None and account is None:
@@ -63,16 +65,19 @@ def join_as_device(
     servers_at = {f"server-{k}": address for k, address in enumerate(servers)}
     wiring = Wiring(tuple(servers_at), (name,), None if certificates is None else str(certificates))
     about = _heard(name, wiring, servers_at, give_up_s)
-    if about.clusters is not None and about.clusters.tells_sums and privacy.dp_epsilon is not None:
+    promised = privacy.dp_epsilon is not None or noise_epsilon is not None
+    if about.clusters is not None and about.clusters.tells_sums and promised:
         raise ConfigError(
             "In this training devices send sums of their features, for clusters to be fitted to, "
-            "and no privacy budget covers these. Take part without --dp-epsilon, or let the server "
-            "give --public-images."
+            "and no privacy budget covers these. Take part without --dp-epsilon and "
+            "--noise-epsilon, or let the server give --public-images."
         )
     own = data(about)
+    counts = NoisedCounts(noise_epsilon)
 
     def declares(data: DeviceData) -> DeviceMetadata:
-        found = DeviceMetadata(data.class_counts(len(about.classes)), memory_mb, compute)
+        there = counts.of(data.class_counts(len(about.classes)))
+        found = DeviceMetadata(there, memory_mb, compute)
         found.check(name, len(about.classes))
         return found
 

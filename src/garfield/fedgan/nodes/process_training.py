@@ -69,6 +69,8 @@ def check_processes(settings: FedganSettings) -> None:
             f"{devices} devices as processes take {0.445 * devices:.0f} GB of memory. Simulate "
             f"them in this process with --simulate, or take up to {MOST_PROCESSES}: --devices 8"
         )
+    if given.listen is not None:
+        _refuse_what_devices_elsewhere_decide(settings)
     size = round_size(settings.training.fraction, devices)
     if given.secure_aggregation and not 3 <= size <= MOST_SECURE:
         raise ConfigError(
@@ -79,6 +81,22 @@ def check_processes(settings: FedganSettings) -> None:
         raise ConfigError(
             "Devices that lie by the book know what others send, as only simulated ones can. "
             "Add --simulate."
+        )
+
+
+def _refuse_what_devices_elsewhere_decide(settings: FedganSettings) -> None:
+    """What this side cannot see to, its settings and summary must not promise."""
+    noised = settings.population.noise_epsilon is not None
+    if noised or settings.privacy.dp_epsilon is not None:
+        flag = "--noise-epsilon" if noised else "--dp-epsilon"
+        raise ConfigError(
+            f"Devices that run elsewhere see to their privacy themselves: leave {flag} out here, "
+            f"and give it to each of them: garfield fedgan device {flag} …"
+        )
+    if settings.population.weak_devices:
+        raise ConfigError(
+            "Devices that run elsewhere say how strong they are. Leave --weak-devices out here: "
+            "garfield fedgan device --memory-mb … --compute …"
         )
 
 
