@@ -368,6 +368,8 @@ def test_images_are_those_of_the_servers_generator():
         ({"liars": 1, "metadata_attack": "larger"}, ConfigError, "Did you mean large"),
         ({"optimizer_state": "keep"}, ConfigError, "must be reset or average, got 'keep'"),
         ({"sampling": "chance"}, ConfigError, "is not a sampling"),
+        ({"weighting": "klm"}, ConfigError, "Did you mean kl"),
+        ({"generator_every": 9, "local_steps": 8}, ConfigError, "would never step"),
         ({"local_steps": 0}, ConfigError, "local_steps must be at least 1"),
     ],
 )  # fmt: skip

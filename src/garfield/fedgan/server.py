@@ -25,7 +25,7 @@ from garfield.fedgan.joining import Joining, Robust
 from garfield.fedgan.load import LoadModel
 from garfield.fedgan.metadata import MetadataTable
 from garfield.fedgan.sampling import SamplingHistory, kl_of_seen, sampler
-from garfield.fedgan.weighting import RoundShares, kl_divergence, weights
+from garfield.fedgan.weighting import WEIGHTINGS, RoundShares, kl_divergence, weights
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,7 @@ class FederatedServer:
         self, state: State, table: MetadataTable, rules: RoundRules, joining: Joining
     ) -> None:
         self.state = state
+        WEIGHTINGS[rules.weighting]  # a name that is none is told before the first round
         self.rules, self.joining = rules, joining
         self.history = SamplingHistory(*table.counts.shape)
         self.learn_metadata(table)

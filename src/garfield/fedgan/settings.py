@@ -89,6 +89,12 @@ class RoundSettings:
     def __post_init__(self) -> None:
         check_numbers(self)
         _check_choices(self)
+        if self.generator_every > self.local_steps:
+            raise ConfigError(
+                f"The generator would never step: once in {self.generator_every} iterations, and a "
+                f"device has {self.local_steps} in a round. Set --generator-every to "
+                f"{self.local_steps} at most."
+            )
 
 
 @dataclass(frozen=True)
