@@ -1,6 +1,7 @@
 """What a federated GAN leaves behind, goes on from, and reads."""
 
 import json
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -10,10 +11,11 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from garfield.cli.app import run
-from garfield.core.config import made, read_toml
+from garfield.core.config import made, read_toml, values_of
 from garfield.core.errors import ConfigError, InputError
 from garfield.fedgan import training
 from garfield.fedgan.image_data import dataset_for, devices_of, read_folder
+from garfield.fedgan.nodes.process_training import ProcessTraining
 from garfield.fedgan.pictures import write_grid
 from garfield.fedgan.saved_weights import LearningStates, read_generator
 from garfield.fedgan.settings import FedganSettings
@@ -111,6 +113,24 @@ def test_more_rounds_may_be_added_but_nothing_else_changed(tmp_path):
         train(tmp_path, resume=True, batch=9)
     longer = train(tmp_path, resume=True, rounds=4)
     assert longer.server.round == 4
+
+
+def test_a_resumed_run_may_wait_longer_for_its_processes(tmp_path):
+    def settings_of(**other):
+        return made(
+            FedganSettings, SMALL | {"devices": 2, "fraction": 1, "simulate": False} | other
+        )
+
+    def restore(**other):
+        training = ProcessTraining(settings_of(**other), tmp_path)
+        with closing(training.database):
+            training.restore(RunDirectory(tmp_path))
+
+    with RunDirectory(tmp_path) as directory:
+        directory.open(values_of(settings_of()))
+    restore(round_timeout_s=300.0, lease_s=5.0, servers=2)
+    with pytest.raises(ConfigError, match="batch was 8 and cannot become 9"):
+        restore(batch=9)
 
 
 @pytest.mark.slow
@@ -357,6 +377,19 @@ def test_what_needs_processes_is_refused_of_simulated_devices(tmp_path, capsys, 
 )
 def test_devices_are_processes_where_this_machine_can_hold_them(given, simulated):
     assert made(FedganSettings, given).simulated is simulated
+
+
+def test_a_run_that_could_not_begin_may_be_begun_again(tmp_path, capsys):
+    out = tmp_path / "run"
+    words = [*flags(devices=2, fraction=1), "--no-simulate"]
+    begin = ["fedgan", "train", "--out", str(out), *words, "--state"]
+    assert run([*begin, "postgresql://me@127.0.0.1:1/none"]) == 1
+    assert "cannot be used" in capsys.readouterr().err
+    RunDirectory(out).check_new()
+    (tmp_path / "file").touch()
+    assert run([*begin, str(tmp_path / "file" / "state.sqlite")]) == 2
+    assert "cannot be written to" in capsys.readouterr().err
+    RunDirectory(out).check_new()
 
 
 @pytest.mark.parametrize("flag", ["--noise-epsilon", "--dp-epsilon", "--weak-devices"])

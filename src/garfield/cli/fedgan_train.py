@@ -185,7 +185,7 @@ def _show(
         "versions": versions(("garfield", "numpy", "torch")),
         "settings": values_of(settings),
     }
-    if directory.path.is_dir():
+    if directory.config.is_file():  # else nothing has begun, and nothing stands in the way
         directory.write_summary(summary)
         with pictures_if_possible():
             title = f"{summary['gan']} on {summary['data']}"

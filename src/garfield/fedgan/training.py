@@ -47,9 +47,15 @@ from garfield.runs.run_directory import RunDirectory
 GRID = 64
 """Images of a grid."""
 _LAST = "joining.last"  # what a rule remembers, beside the state
+_WAITING = {
+    "servers", "lease_s", "round_timeout_s", "late_devices", "join_timeout_s", "listen",
+    "certificates",
+}  # fmt: skip
+"""Where processes are, and how long they are waited for."""
 _MAY_CHANGE = {
     "rounds",
     "data_dir",
+    *_WAITING,
     *named(settings_of(RecordSettings)),
     *named(settings_of(Recording)),
 }

@@ -113,7 +113,10 @@ class ProcessTraining(Training):
         count, servers = settings.population.devices, settings.processes.servers
         self.devices = tuple(f"device-{k}" for k in range(count))
         self.servers = tuple(f"server-{k}" for k in range(servers))
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise ConfigError(f"{path} cannot be written to: {problem.strerror}.") from None
         self.where = settings.processes.state or str(path / "state.sqlite")
         self.run_name = path.resolve().name
         self.starts_devices = settings.processes.listen is None

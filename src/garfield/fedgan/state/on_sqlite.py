@@ -44,7 +44,13 @@ class SqliteBackend:
                 "hold: it serves the servers of one host. Give a path on a disk of this host, or "
                 "PostgreSQL's address: postgresql://user@host/database"
             )
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise ConfigError(
+                f"{path.parent} cannot be written to: {problem.strerror}. Give the state another "
+                "path, or PostgreSQL's address."
+            ) from None
         self._path = path
         tables = TABLES.replace("BYTEA", "BLOB")
         self._file = SqliteFile(path, tables, "a training's state", unreachable=StateUnreachable)
