@@ -60,16 +60,21 @@ class Pair:
             self._serving.close()
 
     @contextmanager
-    def device(self, *, at=None, around=lambda transport: transport, give_up_s=60):
+    def device(
+        self, *, at=None, around=lambda transport: transport, give_up_s=60, data=None, version=0,
+        trainer=None,
+    ):  # fmt: skip
         """The device, which finds its server at that address, over that transport."""
         dialling = self._wiring.transport("device-0", {"server-0": at or self.address})
-        metadata = _declared(self._data)
+        data = data or self._data
+        metadata = _declared(data)
         if self._about.clusters is not None:
-            metadata = DeviceClusters(0, self._data, self._about, _declared)
+            metadata = DeviceClusters(0, data, self._about, _declared)
         try:
             yield DeviceNode(
-                0, Trainer(self._gan), self._data, around(dialling), ["server-0"], layout=LAYOUT,
-                metadata=metadata, limits=DeviceLimits(give_up_s=give_up_s),
+                0, trainer or Trainer(self._gan), data, around(dialling), ["server-0"],
+                layout=LAYOUT, metadata=metadata, limits=DeviceLimits(give_up_s=give_up_s),
+                version=version,
             )  # fmt: skip
         finally:
             dialling.close()

@@ -8,6 +8,7 @@ what it needs in the state database, once the training has begun.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -85,7 +86,10 @@ def join_as_device(
         declares(own)  # what cannot be declared is told before anything is built
     tell(f"{name} takes part in {about.gan} with {len(own)} images.{_told_of(about)}")
     trainer = trainer_of(about, privacy, account or Path())
-    return take_part(number, name, about, trainer, own, declares, wiring, servers_at, give_up_s)
+    started = int(time.time())  # so that data which changed since an earlier start are heard of
+    return take_part(
+        number, name, about, trainer, own, declares, wiring, servers_at, give_up_s, started
+    )
 
 
 def _told_of(about: About) -> str:

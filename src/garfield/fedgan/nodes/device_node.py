@@ -88,9 +88,10 @@ class DeviceNode:
         metadata: DeviceMetadata | DeviceClusters,
         limits: DeviceLimits | None = None,
         secure: bool = False,
+        version: int = 0,
     ) -> None:
-        """`servers` are the names of all that may lead; `metadata` is what it declares first, or
-        what it learns that from.
+        """`servers` are the names of all that may lead; `metadata` is what it declares first, as
+        that version, or what it learns that from.
 
         With `secure`, its networks leave it behind masks alone, whatever a server asks for.
         """
@@ -105,7 +106,7 @@ class DeviceNode:
         said = DEVICES_SAY | (SECURE_DEVICES_SAY if secure else frozenset())
         self._outbox.audience = lambda asker, kind: asker in self._servers and kind in said
         if isinstance(metadata, DeviceMetadata):
-            self.declare(metadata)
+            self.declare(metadata, version)
         transport.serve(self._outbox)
 
     def declare(self, metadata: DeviceMetadata, version: int = 0) -> None:

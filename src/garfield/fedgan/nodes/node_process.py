@@ -151,11 +151,12 @@ def trainer_of(about: About, limits: PrivacySettings, account: Path) -> Training
 def take_part(
     number: int, name: str, about: About, trainer: Training, data: DeviceData,
     declares: Callable[[DeviceData], DeviceMetadata], wiring: Wiring,
-    servers_at: Mapping[str, str], give_up_s: float,
+    servers_at: Mapping[str, str], give_up_s: float, version: int = 0,
 ) -> str:  # fmt: skip
     """Train whenever chosen, until it is over; why it is.
 
-    `declares` says what data are declared as, once they have labels or clusters.
+    `declares` says what data are declared as, once they have labels or clusters; with labels, as
+    that version first.
     """
     gan = gan_of(about)
     metadata: DeviceMetadata | DeviceClusters
@@ -169,6 +170,7 @@ def take_part(
             number, trainer, data, transport, wiring.servers,
             layout=StateLayout.of(first_state(gan, about)), metadata=metadata,
             limits=DeviceLimits(give_up_s=give_up_s), secure=about.secure_aggregation,
+            version=version,
         )  # fmt: skip
         return node.run()
     finally:
