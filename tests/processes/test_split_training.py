@@ -442,6 +442,13 @@ def test_an_altered_object_is_refused_by_name_on_both_ways(root, server, tmp_pat
             over_split(url, servers, SMALL, batch=6, epochs=1, split=0)
 
 
+def test_a_label_beyond_the_classes_is_refused_by_flag(url, tmp_path):
+    loading = Loading(baseline=True, transforms=SMALL)
+    settings = FineTuning(data=url, classes=3, batch=20, loading=loading)
+    with pytest.raises(ConfigError, match="--classes 10"):
+        fine_tune(settings, RunDirectory(tmp_path / "run"), lambda event: None)
+
+
 def test_a_wrong_token_is_refused_and_nothing_is_read(url, server):
     with talking(server) as servers:
         data = DataSet.open(url, StoreSettings(file_token="another"))

@@ -217,6 +217,34 @@ def test_a_token_is_never_sent_in_the_clear_to_another_machine(url):
         Servers([url])
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["http://localhost:abc", "http://[::1", "http://localhost:0", "localhost:8077", "http://"],
+)
+def test_what_is_no_address_of_a_server_is_refused(url):
+    with pytest.raises(ConfigError, match="named as https://host:port"):
+        Servers([url])
+
+
+def lines_of(*pieces):
+    def answer(handler):
+        handler.send_response(200)
+        handler.end_headers()
+        for piece in pieces:
+            handler.wfile.write(piece)
+
+    return answer
+
+
+def test_a_long_answer_comes_from_the_first_server_that_begins_it():
+    with server(refusing(wire.Refusal.BUSY), lines_of(b"one\ntw", b"o\n")) as (url, seen):
+        servers = Servers(["http://127.0.0.1:1", url], ServerSettings(give_up_s=10.0))
+        body = wire.encode_request(REQUEST)
+        assert [*servers.lines("/v1/train", body, "token")] == [b"one", b"two"]
+        assert len(seen) == 2
+        servers.close()
+
+
 def test_plain_http_may_be_allowed_and_https_always_is():
     Servers(["http://10.0.0.1:80"], ServerSettings(server_plain_http=True)).close()
     Servers(["https://example.org", "http://[::1]:3", "http://localhost:3"]).close()

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from garfield.core.errors import SplitError
+from garfield.core.errors import ConfigError, SplitError, UnknownName
 from garfield.core.files import as_json
 from garfield.split import plan_view
 from garfield.split.client import bandwidth, planning
@@ -63,6 +63,17 @@ def loader_of(url, servers, **loading):
     return SplitLoader(
         DataSet.open(url, ours()), model, servers, batch=10, loading=Loading(**given)
     )
+
+
+def test_a_planner_that_is_none_is_refused_also_where_the_split_is_given(url):
+    with pytest.raises(UnknownName, match="foo is not a planner"):
+        loader_of(url, PretendedServers(), split=2, planner="foo")
+
+
+def test_images_too_small_for_the_model_are_refused_by_their_transforms(url):
+    data, model = DataSet.open(url, ours()), load("alexnet", classes=10)
+    with pytest.raises(ConfigError, match="does not take images of 3×32×32"):
+        SplitLoader(data, model, None, loading=Loading(baseline=True, transforms=SMALL))
 
 
 # -- how busy servers are -----------------------------------------------------------------

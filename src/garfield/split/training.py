@@ -126,6 +126,7 @@ class Trainer:
         torch.manual_seed(step_seed(self.settings.loading.seed, self.step))
         self.step += 1
         scores = self.loader.tail(features)
+        check_labels(labels, scores.shape[1])
         (count,) = _over_ranks(len(labels))
         loss = functional.cross_entropy(scores, labels, reduction="sum") / count
         self.optimizer.zero_grad()
@@ -151,6 +152,7 @@ class Trainer:
         with torch.no_grad():
             for features, labels in testing:
                 scores = testing.tail(features)
+                check_labels(labels, scores.shape[1])
                 loss += float(functional.cross_entropy(scores, labels, reduction="sum"))
                 right += int((scores.argmax(1) == labels).sum())
                 count += len(labels)
@@ -277,6 +279,15 @@ def classes_of(settings: FineTuning, data: DataSet) -> int:
             f"{data.url} does not tell its classes: say how many there are with --classes."
         )
     return classes
+
+
+def check_labels(labels: torch.Tensor, classes: int) -> None:
+    """Raise ConfigError for a label of no class, as shards that tell no classes may hold."""
+    if (largest := int(labels.max())) >= classes:
+        raise ConfigError(
+            f"The data hold a label {largest}, and the model knows {classes} classes, from 0: give "
+            f"--classes {largest + 1}, or more."
+        )
 
 
 def check_finite(loss: float, step: int, lr: float) -> None:

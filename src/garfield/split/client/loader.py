@@ -41,6 +41,7 @@ from garfield.split.client.sources import (
 )
 from garfield.split.models import SPLIT_MODELS, load
 from garfield.split.models.cutting import CutModel, Tail
+from garfield.split.planner import PLANNERS
 from garfield.split.settings import Loading
 from garfield.split.transforms import Step, Transforms
 
@@ -294,6 +295,7 @@ class SplitLoader:
                 raise ConfigError(
                     f"{name} must be {' or '.join(known)}, got {getattr(self.loading, name)!r}."
                 )
+        _ = PLANNERS[self.loading.planner]  # or UnknownName, also where nothing is to be planned
         if self.loading.baseline and self.loading.split:
             raise ConfigError(
                 f"--baseline runs every layer here; leave --split {self.loading.split} away."
@@ -338,4 +340,10 @@ def sample_shape(transforms: Transforms) -> tuple[int, ...]:
 def _shapes(model: CutModel, transforms: Transforms) -> list[tuple[int, ...]]:
     """What one sample is at each split: transformed, then behind each layer."""
     shape = sample_shape(transforms)
-    return [shape, *(size.shape for size in model.sizes(shape))]
+    try:
+        return [shape, *(size.shape for size in model.sizes(shape))]
+    except RuntimeError as problem:
+        raise ConfigError(
+            f"{model.name} does not take images of {'×'.join(map(str, shape))}, which the "
+            f"transforms ({transforms}) make of them: {problem}"
+        ) from None

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -131,23 +132,32 @@ class Servers:
         return self._anywhere(path, lambda url: self._json("POST", url, path, access, body))
 
     def lines(self, path: str, body: bytes, access: str) -> Iterator[bytes]:
-        """The lines of a long answer, as they come: from one server, and not tried again."""
+        """The lines of a long answer, as they come; not tried again once a server has begun it."""
         import httpx
 
-        url, left = self._next(), b""
-        try:
-            with self._client.stream(
-                "POST", url + path, content=body, headers={wire.ACCESS_HEADER: access}
-            ) as response:
-                self._check(response)
+        headers = {wire.ACCESS_HEADER: access}
+        with ExitStack() as stack:
+
+            def begun(url: str) -> tuple[str, httpx.Response]:
+                with ExitStack() as opened:
+                    response = opened.enter_context(
+                        self._client.stream("POST", url + path, content=body, headers=headers)
+                    )
+                    self._check(response)
+                    stack.enter_context(opened.pop_all())
+                    return url, response
+
+            url, response = self._anywhere(f"an answer to {path}", begun)
+            left = b""
+            try:
                 for piece in response.iter_raw():
                     self._count(len(piece))
                     *whole, left = (left + piece).split(b"\n")
                     if len(left) > _MOST_JSON:
                         raise SplitError(f"{url} answered {path} with a line without end.")
                     yield from whole
-        except httpx.HTTPError as problem:
-            raise SplitError(f"{url} broke off: {type(problem).__name__} {problem}") from None
+            except httpx.HTTPError as problem:
+                raise SplitError(f"{url} broke off: {type(problem).__name__} {problem}") from None
 
     def probe(self, burst: int, count: int, access: str = "") -> float:
         """Seconds between the first `burst` bytes that a server sends, and `count` more."""
@@ -316,10 +326,13 @@ def _client(settings: ServerSettings) -> httpx.Client:
 
 def _checked(url: str, plain_http: bool) -> str:
     """The address of a server; https, except on this machine."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        scheme, host, port = (parts := urlsplit(url)).scheme, parts.hostname, parts.port
+    except ValueError:  # brackets that do not close, a port that is no number
+        host = None
+    if not host or scheme not in ("http", "https") or port == 0:
         raise ConfigError(f"A server is named as https://host:port, got {url!r}.")
-    if parts.scheme == "http" and not plain_http and not is_loopback(parts.hostname):
+    if scheme == "http" and not plain_http and not is_loopback(host):
         raise ConfigError(
             f"{url} would show the data and the token to whoever is on the way: use https://, "
             "or --server-plain-http on a network that is yours alone."

@@ -89,11 +89,12 @@ def train_step(
     step: int,
 ) -> tuple[float, int]:
     """One update on a whole batch, as the client's training does it."""
-    from garfield.split.training import step_seed
+    from garfield.split.training import check_labels, step_seed
 
     with torch.enable_grad():
         torch.manual_seed(step_seed(seed, step))
         scores = tail(images)
+        check_labels(labels, scores.shape[1])
         loss = functional.cross_entropy(scores, labels, reduction="sum") / len(labels)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
