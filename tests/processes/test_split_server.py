@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from garfield.core.errors import ConfigError, RequestRefused
+from garfield.core.errors import ConfigError, NodeFailed, RequestRefused
 from garfield.split import wire
 from garfield.split.objects import pack
 from garfield.split.scheduler import Batching
@@ -567,6 +567,31 @@ def test_tenants_of_one_address_are_limited_each_by_itself(server, stock, ann, b
 def test_beyond_loopback_a_server_wants_a_certificate(stock):
     with pytest.raises(ConfigError, match="tokens need TLS"):
         stock.settings(host="0.0.0.0")
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_certificate_that_is_none_is_refused_by_name(stock, tmp_path, content):
+    path = tmp_path / "certificate.pem"
+    if content is not None:
+        path.write_text(content)
+    settings = stock.settings(certificate=str(path), certificate_key=str(path), workers=1)
+    with pytest.raises(ConfigError, match=r"certificate\.pem"), running_server(settings):
+        pass
+
+
+def test_a_budget_that_holds_no_worker_is_refused_with_numbers(stock):
+    with (
+        pytest.raises((ConfigError, NodeFailed), match="budget.*2 MiB"),
+        running_server(stock.settings(budget="2MiB", workers=1)),
+    ):
+        pass
+
+
+def test_a_folder_with_a_space_in_its_name_is_served(tmp_path):
+    spaced = stocked(tmp_path / "our photos", ["ann"], count=4)
+    ann = spaced.tenants["ann"]
+    with running_server(spaced.settings(workers=1)) as server:
+        assert len(ask(server.url, ann.asks(), ann.access).values) == 4
 
 
 def test_it_speaks_tls_with_a_certificate(stock, ann, tmp_path):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from garfield.core.errors import ConfigError, MissingDependency, NodeFailed
 from garfield.core.events import Sink
@@ -129,6 +130,7 @@ async def _listening(settings: ServeSettings) -> AsyncIterator[RunningServer]:
     from garfield.split.server.app import app_over
     from garfield.split.server.http import http_server
 
+    _check_certificate(settings)
     listener = _bound(settings)
     scheme = "https" if settings.certificate else "http"
     host, port = listener.getsockname()[:2]
@@ -164,6 +166,18 @@ def _bound(settings: ServeSettings) -> socket.socket:
     return listener
 
 
+def _check_certificate(settings: ServeSettings) -> None:
+    if settings.certificate is not None:
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(settings.certificate, settings.certificate_key)
+        except OSError as problem:  # of which an SSLError is one
+            raise ConfigError(
+                f"{settings.certificate} and {settings.certificate_key} are no certificate and its "
+                f"key: {problem.strerror or problem}."
+            ) from None
+
+
 def _check_room(pool: WorkerPool) -> None:
     for device, budget in pool.budgets.items():
         idle = pool.idle_bytes(device)
@@ -178,7 +192,7 @@ def _with_root(settings: ServeSettings) -> ServeSettings:
     """A server of files holds its tenants to the folder that it serves."""
     if not settings.store.startswith("file://") or settings.connection.file_root:
         return settings
-    root = urlsplit(settings.store).path
+    root = unquote(urlsplit(settings.store).path)
     return replace(settings, connection=replace(settings.connection, file_root=root))
 
 

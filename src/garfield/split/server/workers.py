@@ -178,6 +178,13 @@ class WorkerPool:
                 self.devices[name] = device_memory(name, budget, self.sources)
             names = [(device, slot) for device in self.budgets for slot in range(self.workers)]
             await asyncio.gather(*(self._start(device, slot) for device, slot in names))
+        except OtherSideGone as problem:
+            await self.__aexit__()
+            least = min(self.budgets.values()) >> 20
+            raise NodeFailed(
+                f"A worker did not start: {problem}. If it had too little memory, give a larger "
+                f"budget, or fewer workers: now {self.workers} share {least} MiB."
+            ) from None
         except BaseException:
             await self.__aexit__()
             raise
