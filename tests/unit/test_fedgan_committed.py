@@ -1,5 +1,7 @@
 """A server goes on from what was committed, as if it had held the rounds itself."""
 
+from dataclasses import replace
+
 import pytest
 
 from garfield.core.config import made
@@ -7,6 +9,7 @@ from garfield.core.errors import ConfigError
 from garfield.fedgan.metadata import DeviceMetadata, MetadataTable
 from garfield.fedgan.nodes.committed import kept_state, new_server, restored_server
 from garfield.fedgan.nodes.messages import About
+from garfield.fedgan.nodes.state_vector import StateLayout
 from garfield.fedgan.settings import FedganSettings
 from garfield.fedgan.state.database import RoundChoices
 from tests.fedgan_small import IMAGE, lsgan
@@ -50,3 +53,16 @@ def test_a_state_of_other_devices_is_refused_with_both_numbers():
     kept = kept_state(server(), ABOUT, SETTINGS, dict.fromkeys(DEVICES, 0), None)
     with pytest.raises(ConfigError, match="one of 3 devices, and this server knows 2"):
         restored_server(kept, [], lsgan(), ABOUT, SETTINGS, DEVICES[:2])
+
+
+def test_bytes_of_devices_behind_masks_are_counted_as_they_travel():
+    plain, masked = (
+        server(),
+        new_server(lsgan(), replace(ABOUT, secure_aggregation=True), SETTINGS, server().table),
+    )
+    for each in (plain, masked):
+        each.history.record([0, 1], [0], each.table.counts)
+    down = plain.state_bytes
+    assert plain.bytes_per_device().tolist() == [2 * down, down, 0]
+    words = StateLayout.of(masked.state).length  # of 64 bits
+    assert masked.bytes_per_device().tolist() == [down + 8 * words, down, 0]

@@ -97,6 +97,8 @@ class FederatedServer:
         self.state = state
         WEIGHTINGS[rules.weighting]  # a name that is none is told before the first round
         self.rules, self.joining = rules, joining
+        self.update_bytes: int | None = None
+        """What a device sends back in a round, if that is not a state as it is."""
         self.history = SamplingHistory(*table.counts.shape)
         self.learn_metadata(table)
 
@@ -129,12 +131,13 @@ class FederatedServer:
 
     @property
     def state_bytes(self) -> int:
-        """What is sent to a device, or by it, in a round."""
+        """What is sent to a device in a round, and by it unless `update_bytes` says otherwise."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.state.values())
 
     def bytes_per_device(self) -> np.ndarray:
         """(devices,) bytes of learning state sent to and by each so far."""
-        moved: np.ndarray = (self.history.asked + self.history.took_part) * self.state_bytes
+        back = self.state_bytes if self.update_bytes is None else self.update_bytes
+        moved: np.ndarray = self.history.asked * self.state_bytes + self.history.took_part * back
         return moved
 
     def plan(self, seed: int | None = None) -> RoundPlan:

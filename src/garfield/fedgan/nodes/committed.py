@@ -16,6 +16,8 @@ from garfield.fedgan.gan import Gan
 from garfield.fedgan.joining import Robust
 from garfield.fedgan.metadata import DeviceMetadata, MetadataTable
 from garfield.fedgan.nodes.messages import About
+from garfield.fedgan.nodes.secure_round import MASKED
+from garfield.fedgan.nodes.state_vector import StateLayout
 from garfield.fedgan.server import FederatedServer
 from garfield.fedgan.settings import FedganSettings
 from garfield.fedgan.state import LearningState, RoundChoices
@@ -32,6 +34,8 @@ def new_server(
     server = federated_server(gan, table, settings, about.classes)
     if server.rules.keeps_optimizer:
         server.state = server.state | fresh_state_of_optimizers(gan)
+    if about.secure_aggregation:
+        server.update_bytes = StateLayout.of(server.state).length * MASKED.dtype.itemsize
     return server
 
 
