@@ -73,7 +73,17 @@ def test_trained_layers_that_take_more_to_pack_than_a_step_takes_are_kept(train,
     words = ("--freeze", "0", "--batch", "4", "--momentum", "0", "--json")
     code, _ = train(*words)  # first, so that its memory is not measured with momentum
     assert code == 0
-    assert open_store(url).size(json.loads(capsys.readouterr().out)["result"]) > 40e6
+    result = json.loads(capsys.readouterr().out)["result"]
+    assert open_store(url).size(result) > 40e6
+
+
+def test_a_training_leaves_the_layers_of_another_alone(train, url, capsys):
+    results = []
+    for out in ("one", "two"):
+        assert train("--json", out=out)[0] == 0
+        results.append(json.loads(capsys.readouterr().out)["result"])
+    assert {*results} <= {*open_store(url).names(".garfield/trained/")}
+    assert results[0] != results[1]
 
 
 def test_its_losses_are_those_of_a_training_over_a_split(train, url, server, tmp_path):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from uuid import uuid4
 
 from garfield.core.config import settings_of, values_of
 from garfield.core.errors import ConfigError, SplitError
@@ -143,6 +144,8 @@ class _Training:
             momentum=settings.momentum,
             transforms=Transforms.parse(transforms).to_json(),
             seed=settings.loading.seed,
+            # of this run alone: others train in the same container
+            result=f".garfield/trained/{uuid4().hex}.safetensors",
         )
 
     def _told(self, request: wire.TrainRequest) -> Iterator[Event]:
