@@ -581,7 +581,7 @@ def test_a_certificate_that_is_none_is_refused_by_name(stock, tmp_path, content)
 
 def test_a_budget_that_holds_no_worker_is_refused_with_numbers(stock):
     with (
-        pytest.raises((ConfigError, NodeFailed), match="budget.*2 MiB"),
+        pytest.raises((ConfigError, NodeFailed), match=r"budget.*2 MiB"),
         running_server(stock.settings(budget="2MiB", workers=1)),
     ):
         pass
