@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -27,6 +28,7 @@ from garfield.split.models.weights import put_weights, weights_bytes
 from garfield.split.objects import pack
 from garfield.split.server.serving import running_server
 from garfield.split.stores import open_store
+from garfield.split.stores.files import FileStore
 from garfield.split.training import step_seed
 from garfield.split.transforms import Transforms
 from tests.forkservers import with_a_forkserver_of_its_own
@@ -196,6 +198,21 @@ def test_a_whole_training_beside_the_store_is_plain_fine_tuning(server, ann):
     stored = read_safetensors(store.get(done["result"]))
     for name, value in trained.state_dict().items():
         torch.testing.assert_close(stored[name], value, rtol=1e-3, atol=1e-4)
+
+
+def test_a_slow_store_may_take_its_time_for_each_object_of_a_training(stock, ann, monkeypatch):
+    quick = FileStore.size
+
+    def slow(store, name):
+        time.sleep(0.3)
+        return quick(store, name)
+
+    monkeypatch.setattr(FileStore, "size", slow)
+    body = _train_body(ann, objects=("part-0",) * 5, counts=(COUNT,) * 5, freeze=99)
+    with running_server(stock.settings(workers=1, store_s=1.0)) as running:
+        headers = {wire.ACCESS_HEADER: ann.access}
+        answer = httpx.post(f"{running.url}/v1/train", content=body, headers=headers, timeout=60)
+    assert answer.json()["error"] == "bad-model"  # the store had answered: it looked at the rest
 
 
 def _plain_training(stored, labels):
