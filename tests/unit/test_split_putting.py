@@ -141,3 +141,9 @@ def test_what_cannot_be_put_is_refused_by_name(folder: Path, tmp_path: Path) -> 
         put(folder, PutSettings())
     with pytest.raises(ConfigError, match="stored_as"):
         PutSettings(stored_as="pickle")
+
+
+def test_a_place_that_no_folder_can_be_made_at_is_named(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(StoreUnreachable, match="file/x cannot be made: Not a directory"):
+        put(folder, PutSettings(to=f"file://{tmp_path}/file/x"))

@@ -40,9 +40,13 @@ class FileStore:
 
     def put(self, name: str, data: bytes) -> None:
         with self._errors(name):
-            self._directory.mkdir(parents=True, exist_ok=True)
             path = self._path(name)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except (FileNotFoundError, NotADirectoryError) as problem:  # not that it is missing
+                raise StoreUnreachable(
+                    f"{path.parent} cannot be made: {problem.strerror}."
+                ) from None
             with replacing(path) as partial:
                 partial.write_bytes(data)
 
