@@ -123,12 +123,12 @@ def pull_metadata(
 def declared_anew(
     told: DocumentReplies, versions: Mapping[str, int], classes: int
 ) -> tuple[dict[str, DeviceMetadata], dict[str, str]]:
-    """What devices of newer versions than those declare, and why what others say cannot be used."""
+    """What devices of other versions than those declare, and why what others say cannot be used."""
     found: dict[str, DeviceMetadata] = {}
     refused = {name: str(why) for name, why in told.replies.silent.items()}
     for name, document in told.documents.items():
         try:
-            if told.replies.steps[name] > versions[name]:
+            if told.replies.steps[name] != versions[name]:
                 found[name] = DeviceMetadata.read(name, document, classes)
         except InputError as problem:
             refused[name] = str(problem)

@@ -7,8 +7,8 @@ what it needs in the state database, once the training has begun.
 
 from __future__ import annotations
 
+import secrets
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from garfield.data import Dataset
 from garfield.fedgan.device import DeviceData
 from garfield.fedgan.metadata import DeviceMetadata, NoisedCounts
 from garfield.fedgan.nodes.committed import devices_of
-from garfield.fedgan.nodes.messages import ABOUT, About
+from garfield.fedgan.nodes.messages import ABOUT, FIRST_VERSIONS, About
 from garfield.fedgan.nodes.names import device_number
 from garfield.fedgan.nodes.node_process import (
     Wiring,
@@ -86,9 +86,10 @@ def join_as_device(
         declares(own)  # what cannot be declared is told before anything is built
     tell(f"{name} takes part in {about.gan} with {len(own)} images.{_told_of(about)}")
     trainer = trainer_of(about, privacy, account or Path())
-    started = int(time.time())  # so that data which changed since an earlier start are heard of
+    # another one than at an earlier start: data may have changed since
+    version = secrets.randbelow(FIRST_VERSIONS)
     return take_part(
-        number, name, about, trainer, own, declares, wiring, servers_at, give_up_s, started
+        number, name, about, trainer, own, declares, wiring, servers_at, give_up_s, version
     )
 
 

@@ -32,6 +32,9 @@ from garfield.transport.contract import NEWEST, Key, VectorKind, declare_kind
 from garfield.transport.documents import Document, DocumentKind
 
 _FOR_EVER = 1 << 61  # steps: more than there are turns
+FIRST_VERSIONS = 1 << 19
+"""What a device declares first has a version below: it is no turn's, or an outbox would take all
+that is asked for in an earlier turn for gone."""
 _LARGEST_LOSS = 1e300  # the mean of any number of them is finite
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 

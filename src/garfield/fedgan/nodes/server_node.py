@@ -350,11 +350,11 @@ class ServerNode:
         return server
 
     def _learn_metadata(self, server: FederatedServer, reports: Mapping[int, Report]) -> None:
-        """Ask those again who say that their data have changed since."""
+        """Ask those again who say that their data have changed since, or were started anew."""
         names = [
             self._devices[device]
             for device, report in reports.items()
-            if report.metadata > self._versions[self._devices[device]]
+            if report.metadata != self._versions[self._devices[device]]
         ]
         if not names:
             return
