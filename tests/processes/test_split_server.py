@@ -18,7 +18,7 @@ from garfield.split.objects import pack
 from garfield.split.scheduler import Batching
 from garfield.split.server.memory import Rehearsal
 from garfield.split.server.serving import running_server
-from garfield.split.stores import Access, open_store
+from garfield.split.stores import Access, StoreSettings, open_store
 from tests.forkservers import with_a_forkserver_of_its_own
 from tests.split_server import (
     SIDE,
@@ -584,6 +584,20 @@ def test_a_budget_that_holds_no_worker_is_refused_with_numbers(stock):
         pytest.raises((ConfigError, NodeFailed), match=r"budget.*2 MiB"),
         running_server(stock.settings(budget="2MiB", workers=1)),
     ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("store", "flag"),
+    [
+        ("file:///photos", "--file-tokens"),
+        ("swift://", "--swift-endpoint"),
+        ("s3://b", "--s3-endpoint"),
+    ],
+)
+def test_a_server_that_could_read_for_nobody_says_what_it_wants(stock, store, flag):
+    settings = stock.settings(store=store, connection=StoreSettings())
+    with pytest.raises(ConfigError, match=f"wants {flag}"), running_server(settings):
         pass
 
 

@@ -30,6 +30,16 @@ _SOURCES = {
     "rlimit": (Source.RLIMIT,),
 }
 
+_NEEDED = {
+    "swift": ("swift_endpoint", "where it sends tenants' tokens, as http://127.0.0.1:8080"),
+    "s3": ("s3_endpoint", "where it sends tenants' requests, as https://s3.amazonaws.com"),
+    "file": (
+        "file_tokens",
+        'a JSON file with {"SHA-256 of a token": ["folder below the root", ...]}, "." for all',
+    ),
+}
+"""What a server needs to be told of its store: its environment is not asked."""
+
 
 def serve(settings: ServeSettings, tell: Sink) -> None:
     """Serve until a signal ends it; tells where it listens once it does."""
@@ -101,6 +111,7 @@ def running_server(settings: ServeSettings) -> Iterator[RunningServer]:
 @asynccontextmanager
 async def running_service(settings: ServeSettings) -> AsyncIterator[SplitService]:
     """Workers, queue and service, without HTTP."""
+    _check_store(settings)
     settings = _with_root(settings)
     pool = WorkerPool(
         settings.budgets,
@@ -164,6 +175,15 @@ def _bound(settings: ServeSettings) -> socket.socket:
             "another port, or 0 for a free one."
         ) from None
     return listener
+
+
+def _check_store(settings: ServeSettings) -> None:
+    """Refuse to serve a store that no tenant could read: it would look like their mistake."""
+    scheme = settings.store.partition("://")[0]
+    name, what = _NEEDED[scheme]
+    if getattr(settings.connection, name) is None:
+        flag = "--" + name.replace("_", "-")
+        raise ConfigError(f"A server of {settings.store} wants {flag}: {what}.")
 
 
 def _check_certificate(settings: ServeSettings) -> None:
