@@ -1,6 +1,7 @@
 """What a federated GAN leaves behind, goes on from, and reads."""
 
 import json
+import threading
 from contextlib import closing
 
 import numpy as np
@@ -15,10 +16,12 @@ from garfield.core.config import made, read_toml, values_of
 from garfield.core.errors import ConfigError, InputError
 from garfield.fedgan import training
 from garfield.fedgan.image_data import dataset_for, devices_of, read_folder
+from garfield.fedgan.nodes.apart import serve_apart
 from garfield.fedgan.nodes.process_training import ProcessTraining
 from garfield.fedgan.pictures import write_grid
 from garfield.fedgan.saved_weights import LearningStates, read_generator
 from garfield.fedgan.settings import FedganSettings
+from garfield.fedgan.state import open_state_database
 from garfield.runs.run_directory import RunDirectory
 
 SMALL = {
@@ -398,6 +401,27 @@ def test_what_devices_elsewhere_decide_is_not_promised_for_them(tmp_path, capsys
     assert run(["fedgan", "train", "--out", str(out), "--listen", "127.0.0.1:1", *given]) == 2
     assert f"{flag} out here" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_devices_of_other_machines_need_certificates_before_anything_is_written(tmp_path, capsys):
+    words = ["--devices", "2", "--fraction", "1", "--listen", "0.0.0.0:1"]
+    assert run(["fedgan", "train", "--out", str(tmp_path / "run"), *words]) == 2
+    assert "Give --certificates DIR" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_server_that_waits_for_a_training_says_so(tmp_path):
+    ended, told = threading.Event(), []
+
+    def tell(line):
+        told.append(line)
+        ended.set()
+
+    with closing(open_state_database(tmp_path / "state.sqlite", "typo")) as database:
+        serve_apart(
+            "server-1", "127.0.0.1:0", database, certificates=None, ended=ended, tell=tell
+        )  # fmt: skip
+    assert told == ["server-1 waits for typo to begin: its state is not in that database yet."]
 
 
 def test_a_directory_that_is_no_run_has_no_generator(tmp_path, capsys):

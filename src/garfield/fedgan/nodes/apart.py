@@ -157,6 +157,8 @@ def serve_apart(
     tell: Callable[[str], None] = lambda line: None,
 ) -> None:
     """Be one more server of a training that has begun: wait to lead, and lead if need be."""
+    if database.latest() is None:
+        tell(f"{name} waits for {database.run} to begin: its state is not in that database yet.")
     kept = _begun(database, ended)
     if kept is None:
         return

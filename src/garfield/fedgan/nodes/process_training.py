@@ -39,7 +39,7 @@ from garfield.runs.run_directory import RunDirectory
 from garfield.runs.scratch import scratch_directory
 from garfield.runs.supervisor import Supervisor
 from garfield.runs.user_files import loaded
-from garfield.transport.addresses import check_address
+from garfield.transport.addresses import check_address, is_loopback
 from garfield.transport.certs import make
 
 _START_S = 120.0
@@ -54,6 +54,11 @@ def check_processes(settings: FedganSettings) -> None:
     devices, given = settings.population.devices, settings.processes
     if given.listen is not None:
         check_address("--listen", given.listen)
+        if given.certificates is None and not is_loopback(given.listen):
+            raise ConfigError(
+                f"At {given.listen} anybody could claim to be a device. Give --certificates DIR, "
+                "made by garfield certs, or listen on 127.0.0.1."
+            )
     if given.listen is not None and given.servers > 1:
         raise ConfigError(
             "Of servers on several machines each is started there: --servers 1 here, and "
