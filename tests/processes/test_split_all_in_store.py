@@ -1,6 +1,9 @@
 """`garfield split train --all-in-store`: one request, a run directory as of any training."""
 
+import asyncio
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -9,9 +12,11 @@ pytest.importorskip("torch")
 from garfield.cli.app import run
 from garfield.core.config import read_toml
 from garfield.split.objects.index import INDEX_NAME
+from garfield.split.server.serving import running_server
 from garfield.split.stores import open_store
 from tests.forkservers import with_a_forkserver_of_its_own
-from tests.split_data import SMALL, TOKEN, put_clothes, server_of
+from tests.split_data import SMALL, TOKEN, put_clothes, server_of, serving
+from tests.split_server import until
 
 pytestmark = pytest.mark.slow
 
@@ -131,3 +136,29 @@ def test_an_altered_object_ends_it_by_name(train, root, capsys):
     code, _ = train(data=altered)
     assert code == 1
     assert "part-001 was altered" in capsys.readouterr().err
+
+
+def test_one_that_waits_for_memory_is_heard_of_until_its_turn_comes(
+    root, url, tmp_path, monkeypatch
+):
+    """However long that is: a client that heard nothing would give up after a while."""
+    monkeypatch.setenv("GARFIELD_SPLIT_TOKEN", TOKEN)
+    monkeypatch.setattr("garfield.split.server.whole_training.SILENT_S", 0.05)
+    words = ["--data", url, "--transforms", SMALL, "--batch", "20", "--lr", "0.001"]
+    words += ["--answer-timeout-s", "0.5", "--give-up-s", "0.5"]
+    with running_server(serving(root, workers=1)) as server:
+        words += ["--all-in-store", "--server", server.url]
+        assert (
+            run(["split", "train", *words, "--out", str(tmp_path / "first")]) == 0
+        )  # measured now
+        queue = server.service.queue
+        granted = asyncio.run_coroutine_threadsafe(queue.granted(1, 1, 1), server.loop)
+        held = granted.result()
+        with ThreadPoolExecutor(1) as threads:
+            done = threads.submit(run, ["split", "train", *words, "--out", str(tmp_path / "run")])
+            until(lambda: queue.waiting == 1)
+            time.sleep(1.5)  # three times what the client waits for a word
+            server.loop.call_soon_threadsafe(queue.release, held)
+            assert done.result() == 0
+    told = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert told["iterations"] == 3

@@ -21,6 +21,15 @@ def test_tenants_behind_one_address_do_not_take_each_others_seats():
         third.confirmed("ann")
 
 
+def test_who_may_read_a_tenants_objects_takes_no_seat_where_the_tenant_is():
+    """An account of Swift is its owner's, and of all whom an ACL lets read it."""
+    seats = Seats(1)
+    seats.taken("192.0.2.7").confirmed("ann")
+    seats.taken("192.0.2.8").confirmed("ann")
+    with pytest.raises(RequestRefused, match="of this tenant"):
+        seats.taken("192.0.2.7").confirmed("ann")
+
+
 def test_who_is_never_confirmed_stays_one_address_whatever_tokens_it_invents():
     seats = Seats(2)
     held = [seats.taken("192.0.2.7"), seats.taken("192.0.2.7")]

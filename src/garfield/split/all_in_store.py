@@ -98,6 +98,8 @@ class _Training:
         weights = put_weights(self.data.store, self.model.module)
         step = 0
         for told in self._told(self._request(weights)):
+            if told["event"] == "there":
+                continue
             if told["event"] == "done":
                 yield {
                     **told, "step": step, "uploaded_bytes": weights.bytes_sent,
@@ -167,6 +169,8 @@ def _event(line: bytes) -> Event:
             # JSON has no number for a loss that is not finite
             loss = math.nan if told["loss"] is None else float(told["loss"])
             return {"event": "batch", **whole, "loss": loss}
+        if told["event"] == "there":
+            return {"event": "there"}
         if told["event"] == "done":
             return {
                 "event": "done", "result": str(told["result"]), "waited_s": float(told["waited_s"]),

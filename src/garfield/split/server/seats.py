@@ -1,8 +1,10 @@
 """How many requests anybody may have under way at once.
 
 A request counts for the address that it comes from until the store has confirmed the rights that
-it brings, and for the tenant whose rights these are from then on. So tenants behind one proxy do
-not take each other's seats, and a stranger who invents tokens is one address, however many.
+it brings, and for the tenant whose rights these are, at that address, from then on. So tenants
+behind one proxy do not take each other's seats, a stranger who invents tokens is one address,
+however many, and whoever a tenant lets read its objects takes none of the seats that the tenant
+has elsewhere.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class Seats:
 
     def taken(self, address: str) -> Seat:
         """A seat for a request from there; refused if that address has too many already."""
-        return Seat(self, Holder("from this address", address))
+        return Seat(self, address)
 
     def take(self, holder: Holder) -> None:
         if self.held[holder] >= self._most:
@@ -50,13 +52,14 @@ class Seats:
 class Seat:
     """What one request counts as, until it leaves."""
 
-    def __init__(self, seats: Seats, holder: Holder) -> None:
-        self._seats, self._holder = seats, holder
-        seats.take(holder)
+    def __init__(self, seats: Seats, address: str) -> None:
+        self._seats, self._address = seats, address
+        self._holder = Holder("from this address", address)
+        seats.take(self._holder)
 
     def confirmed(self, tenant: str) -> None:
         """Count for this tenant from now on; refused if it has too many requests already."""
-        holder = Holder("of this tenant", tenant)
+        holder = Holder("of this tenant", f"{tenant} {self._address}")
         self._seats.take(holder)
         self.leave()
         self._holder = holder

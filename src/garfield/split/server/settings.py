@@ -49,10 +49,10 @@ class ServeSettings:
     most_waiting: Annotated[int, Within(1)] = 1000
     """Requests that may wait; more are told to try elsewhere."""
     most_per_client: Annotated[int, Within(1)] = 256
-    """Requests of one tenant that may wait or run. A tenant is an account of Swift, a key of S3
-    or a token for files, once the store has confirmed its rights; until then requests count for
-    their address, and so do measurements of the link, by themselves. Behind a proxy all have its
-    address: let it keep strangers from asking too often."""
+    """Requests of one tenant at one address that may wait or run. A tenant is an account of Swift,
+    a key of S3 or a token for files, once the store has confirmed its rights; until then requests
+    count for their address, and so do measurements of the link, by themselves. Behind a proxy all
+    have its address: let it keep strangers from asking too often."""
     most_object: str = "2GiB"
     """The largest object that is read."""
     most_weights: str = "1GiB"

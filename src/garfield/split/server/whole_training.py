@@ -2,13 +2,16 @@
 
 It is admitted when the memory of the whole training is free, and keeps it to the end: nothing
 can be made smaller to let others in. The answer is a line of JSON for every batch, and a last
-one that says where the trained layers are, or what went wrong.
+one that says where the trained layers are, or what went wrong. A training that waits for memory,
+or for a long batch, says every few seconds that it is there: its client cannot know how long that
+will be, and would give up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -16,12 +19,16 @@ from garfield.core.errors import GarfieldError
 from garfield.core.files import as_json
 from garfield.split.server.extraction_sizes import OBJECTS_HELD
 from garfield.split.server.memory import Rehearsal
-from garfield.split.server.outlet import Outlet
+from garfield.split.server.outlet import ClientGone, Outlet
 from garfield.split.server.reading import check_below, tenant_of
 from garfield.split.server.seats import Seat
 from garfield.split.server.service import Progress, SplitService, input_shape_of
 from garfield.split.server.workers import WorkerLost
 from garfield.split.wire import TrainRequest, as_refusal
+
+SILENT_S = 15.0
+"""The longest that a client hears nothing; far below what it waits for an answer."""
+_THERE = b'{"event": "there"}\n'
 
 
 async def train_whole(
@@ -30,7 +37,8 @@ async def train_whole(
     """Put the progress of a training into an outlet, a line at a time."""
     async with service.answering(out):
         try:
-            told = await _trained(service, request, access, out, seat)
+            async with _heard_of(out):
+                told = await _trained(service, request, access, out, seat)
         except GarfieldError as error:
             if not out.has_begun:
                 raise
@@ -38,6 +46,25 @@ async def train_whole(
             refused = as_refusal(error)
             told = {"event": "failed", "error": refused.refusal, "message": str(refused)}
         await out.put((as_json(told) + "\n").encode())
+
+
+@asynccontextmanager
+async def _heard_of(out: Outlet) -> AsyncIterator[None]:
+    """Say every few seconds that the training in the block is there."""
+
+    async def say_so() -> None:
+        with suppress(ClientGone):  # whoever trains notices, too
+            while True:
+                await asyncio.sleep(SILENT_S)
+                await out.put(_THERE)
+
+    task = asyncio.get_running_loop().create_task(say_so())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 async def _trained(

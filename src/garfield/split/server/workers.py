@@ -86,8 +86,10 @@ class Worker:
 
     @property
     def grown_bytes(self) -> int:
-        """The peak of its task, beyond what it held before."""
-        return max(0, self.memory.peak_bytes - self.held_before)
+        """The peak of its task, beyond what it held before; 0 if it has ended since."""
+        with suppress(OSError):
+            return max(0, self.memory.peak_bytes - self.held_before)
+        return 0
 
     async def run(self, task: Mapping[str, Any], most_bytes: int) -> AsyncGenerator[Message, None]:
         """Run a task with so much memory; gives its messages, the last of them its end.
@@ -127,7 +129,7 @@ class Worker:
         with anyio.move_on_after(ABORT_S):
             try:
                 await self._drain()
-            except OtherSideGone:
+            except (OtherSideGone, OSError):
                 self.lost = True
             self.stuck = False
 
