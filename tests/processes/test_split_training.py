@@ -21,7 +21,7 @@ from garfield.runs.run_directory import RunDirectory
 from garfield.split.client.bandwidth import Bandwidth
 from garfield.split.client.data_set import DataSet
 from garfield.split.client.loader import SplitLoader
-from garfield.split.client.planning import situation
+from garfield.split.client.planning import servers_load, situation
 from garfield.split.limited_link import LimitedLink
 from garfield.split.models import load
 from garfield.split.planner import PLANNERS, choose
@@ -592,7 +592,8 @@ def test_the_predictive_planner_trains_by_times_of_both_sides(url, server, tmp_p
         loader = SplitLoader(
             data_of(url), load("resnet18", classes=10), servers, batch=10, loading=settings.loading
         )
-        slow = situation(loader, Bandwidth(1e3, 1, 1.0))  # a link beside which no computing counts
+        link = Bandwidth(1e3, 1, 1.0)  # beside which no computing counts
+        slow = situation(loader, link, servers_load(servers))
     frozen = loader.freeze + 1
     assert slow.costs.server_forward_s[:frozen] != slow.costs.client_forward_s[:frozen]
     assert slow.costs.server_forward_s[frozen:] == slow.costs.client_forward_s[frozen:]
