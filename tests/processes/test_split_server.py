@@ -51,7 +51,8 @@ def stock(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(stock):
-    with running_server(stock.settings(receive_s=1.0, buffer="1MiB", stall_s=2.0)) as running:
+    settings = stock.settings(receive_s=1.0, buffer="1MiB", spool="1MiB", stall_s=2.0)
+    with running_server(settings) as running:
         yield running
 
 
@@ -353,6 +354,25 @@ def test_a_client_that_takes_nothing_is_cut_off_and_its_worker_freed(server, ann
         until(lambda: _running(server) == 0)  # after stall_s without a byte taken
     assert status(server.url)["workers"]["lost"] == lost
     assert len(ask(server.url, ann.asks(), ann.access).values) == COUNT
+
+
+def test_who_reads_slowly_keeps_no_worker_from_others_and_no_seat_free(stock, ann, bob):
+    """94 MB, of which it takes a few bytes and then waits: they go to disk."""
+    request = ann.asks(split=0, samples=LONG, transforms='[["resize", 114, 114]]', batch=50)
+    settings = stock.settings(workers=1, stall_s=600.0, most_per_client=1)
+    with running_server(settings) as server, _connected(server.url) as stream:
+        _sent(stream, request, ann.access)
+        assert stream.recv(4)
+        until(lambda: server.service.queue.running == 0)
+        assert server.service.spool.held_bytes > 10e6
+        assert len(ask(server.url, bob.asks(), bob.access).values) == COUNT
+        with pytest.raises(RequestRefused, match="1 requests of this tenant"):
+            ask(server.url, ann.asks(), ann.access)
+        taken = bytearray()
+        while not taken.endswith(b"\r\n0\r\n\r\n"):
+            taken += stream.recv(1 << 20)
+        assert len(ask(server.url, ann.asks(), ann.access).values) == COUNT
+    assert len(taken) > 90e6
 
 
 def test_a_client_that_goes_away_frees_its_worker_at_once(server, ann):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from dataclasses import dataclass, field
 
 import pytest
@@ -23,6 +25,7 @@ from garfield.split.server.outlet import PIECE, ClientGone, Outlet
 from garfield.split.server.queue import RequestQueue
 from garfield.split.server.reading import check_below, read_object
 from garfield.split.server.settings import ServeSettings, amount
+from garfield.split.server.spool import Spool
 from garfield.split.wire import as_refusal
 
 MiB = 1 << 20
@@ -58,6 +61,72 @@ def test_a_full_outlet_holds_its_producer_back_until_something_is_taken():
         assert bytes(await nearly) == b"x"
 
     asyncio.run(main())
+
+
+def test_what_memory_does_not_hold_goes_to_disk_and_comes_in_order(tmp_path):
+    spool = Spool(tmp_path, 3 * PIECE)
+    contents = [bytes([number]) * (PIECE + number) for number in range(3)] + [b"in memory"]
+
+    async def main():
+        out = Outlet(PIECE + 9, spool.answer())
+        for content in contents:
+            await out.put(content)  # returns, though nobody takes anything
+        out.end()
+        taken = [bytes(piece) async for piece in out.pieces()]
+        assert spool.held_bytes == 2 * PIECE + 3
+        out.abandon()
+        return taken
+
+    taken = asyncio.run(main())
+    assert b"".join(taken) == b"".join(contents)
+    assert max(map(len, taken)) <= PIECE
+    assert spool.held_bytes == 0
+    assert not [*tmp_path.iterdir()]  # nor was there a name at any time
+
+
+def test_where_the_disk_has_no_room_a_producer_waits_for_its_client(tmp_path):
+    spool = Spool(tmp_path, 10)
+
+    async def main():
+        greedy, other = Outlet(4, spool.answer()), Outlet(4, spool.answer())
+        for out, content in ((greedy, b"aaaa"), (greedy, b"b" * 8), (other, b"cccc")):
+            await out.put(content)
+        waiting = asyncio.ensure_future(other.put(b"dddd"))
+        await asyncio.sleep(0)
+        assert not waiting.done()  # all of the disk is another's
+        greedy.abandon()
+        pieces = other.pieces()
+        assert bytes(await anext(pieces)) == b"cccc"
+        nearly = asyncio.ensure_future(anext(pieces))
+        await waiting
+        assert bytes(await nearly) == b"dddd"
+
+    asyncio.run(main())
+
+
+def test_a_disk_that_fills_up_is_one_without_room(tmp_path, monkeypatch):
+    spool = Spool(tmp_path, 100)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    assert spool.answer().added(b"abc") is None
+    assert spool.held_bytes == 0
+
+
+def test_nothing_is_written_for_a_client_that_has_gone(tmp_path):
+    spool = Spool(tmp_path, 100)
+
+    async def main():
+        out = Outlet(1, spool.answer())
+        await out.put(b"a")
+        out.abandon()
+        with pytest.raises(ClientGone):
+            await out.put(b"b")
+
+    asyncio.run(main())
+    assert spool.held_bytes == 0
 
 
 def test_a_failure_before_the_first_byte_is_raised_at_the_start_and_later_at_the_end():

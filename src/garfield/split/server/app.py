@@ -35,6 +35,7 @@ from garfield.split.server.profiling import profile
 from garfield.split.server.seats import Seat, Seats
 from garfield.split.server.service import SplitService
 from garfield.split.server.settings import amount
+from garfield.split.server.spool import SpooledAnswer
 from garfield.split.server.status import status_of
 from garfield.split.server.whole_training import train_whole
 from garfield.split.wire import (
@@ -125,7 +126,7 @@ class SplitApp:
                 await out.put(_ZEROS[: count - lo])
             out.end()
 
-        return self._stream(http, zeros, self._measuring)
+        return self._streamed(http, zeros, self._measuring.taken(_address(http)), None)
 
     async def stop(self) -> None:
         """Call off what is being computed."""
@@ -133,22 +134,26 @@ class SplitApp:
             task.cancel()
         await asyncio.gather(*self._producing, return_exceptions=True)
 
-    def _stream(self, http: Request, produce: Produce, seats: Seats | None = None) -> Response:
+    def _stream(self, http: Request, produce: Produce) -> Response:
         """An answer that is computed while it is sent, one of a bounded number per client."""
-        seat = (seats or self._seats).taken(_address(http))
-        out = Outlet(self._buffer)
+        seat = self._seats.taken(_address(http))
+        return self._streamed(http, produce, seat, self.service.spool.answer())
+
+    def _streamed(
+        self, http: Request, produce: Produce, seat: Seat, spooled: SpooledAnswer | None
+    ) -> Response:
+        out = Outlet(self._buffer, spooled)
         task = asyncio.get_running_loop().create_task(_awaited(produce(out, seat)))
         self._producing.add(task)
 
         def ended(task: asyncio.Task[None]) -> None:
             self._producing.discard(task)
-            seat.leave()
             if not task.cancelled():
                 task.exception()  # told to the client already
             out.end(Refusal.FAILED.error("The server could not go on."))
 
         task.add_done_callback(ended)
-        return Streamed(out, task, self.settings.stall_s)
+        return Streamed(out, task, seat, self.settings.stall_s)
 
     async def _body(self, http: Request) -> bytes:
         """The body of a request, if it is small enough and comes in time."""
@@ -180,11 +185,16 @@ class SplitApp:
 
 
 class Streamed(Response):
-    """Sends what an outlet gives; calls its producer off when the client goes, or stalls."""
+    """Sends what an outlet gives; calls its producer off when the client goes, or stalls.
 
-    def __init__(self, out: Outlet, producer: asyncio.Task[None], stall_s: float) -> None:
+    Its client has a seat until all is computed and taken, so nobody collects answers on disk.
+    """
+
+    def __init__(
+        self, out: Outlet, producer: asyncio.Task[None], seat: Seat, stall_s: float
+    ) -> None:
         super().__init__()
-        self._out, self._producer, self._stall_s = out, producer, stall_s
+        self._out, self._producer, self._seat, self._stall_s = out, producer, seat, stall_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.ensure_future(self._send(scope, receive, send))
@@ -201,11 +211,13 @@ class Streamed(Response):
             for task in (sending, gone):
                 task.cancel()
             await asyncio.gather(sending, gone, return_exceptions=True)
+            self._producer.add_done_callback(lambda _: self._seat.leave())
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._out.started()
         except RequestRefused as refused:
+            await self._leave_seat()
             await _refused(refused)(scope, receive, send)
             return
         headers = [(b"content-type", b"application/octet-stream"), (b"cache-control", b"no-store")]
@@ -215,7 +227,13 @@ class Streamed(Response):
                 await self._body(send, bytes(piece))
         except RequestRefused as refused:
             await self._body(send, error_frame(refused))
+        await self._leave_seat()
         await self._body(send, b"", more=False)
+
+    async def _leave_seat(self) -> None:
+        """Before the client hears the end: the request that it sends next finds its seat free."""
+        await asyncio.wait({self._producer})
+        self._seat.leave()
 
     async def _body(self, send: Send, content: bytes, more: bool = True) -> None:
         message = {"type": "http.response.body", "body": content, "more_body": more}

@@ -1,10 +1,12 @@
-"""Bytes between a worker that computes them and a client that takes them, bounded."""
+"""Bytes between a worker that computes them and a client that takes them, bounded in memory."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
+
+from garfield.split.server.spool import Part, SpooledAnswer
 
 PIECE = 256 << 10  # bytes that are sent at once: what a slow client is timed by
 
@@ -14,11 +16,12 @@ class ClientGone(Exception):  # noqa: N818
 
 
 class Outlet:
-    """A buffer that holds its producer back when it is full. For one producer and one consumer."""
+    """A buffer for one consumer: when it is full, more goes to disk; where it cannot, the producer
+    is held back."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
-        self._pieces: deque[bytes] = deque()
+    def __init__(self, most_bytes: int, spooled: SpooledAnswer | None = None) -> None:
+        self._most, self._spooled = most_bytes, spooled
+        self._pieces: deque[bytes | Part] = deque()
         self._held = 0
         self._ended = False
         self.has_begun = False
@@ -29,13 +32,17 @@ class Outlet:
 
     async def put(self, content: bytes) -> None:
         """Add bytes; waits until there is room, or none are held. ClientGone if all is in vain."""
-        while not self._abandoned and self._held and self._held + len(content) > self._most:
-            await self._change()
-        if self._abandoned:
+        added: bytes | Part | None = None
+        while not self._abandoned and added is None:
+            if not self._held or self._held + len(content) <= self._most:
+                added = content
+                self._held += len(content)
+            elif self._spooled is None or (added := self._spooled.added(content)) is None:
+                await self._change()
+        if added is None:
             raise ClientGone
         self.has_begun = True
-        self._pieces.append(content)
-        self._held += len(content)
+        self._pieces.append(added)
         self._changed.set()
 
     def end(self, failure: BaseException | None = None) -> None:
@@ -48,6 +55,8 @@ class Outlet:
     def abandon(self) -> None:
         """Nothing will be taken any more."""
         self._abandoned = True
+        if self._spooled is not None:
+            self._spooled.close()
         self._changed.set()
 
     async def started(self) -> None:
@@ -64,10 +73,14 @@ class Outlet:
                 await self._change()
             if not self._pieces:
                 break
-            whole = self._pieces.popleft()
-            for lo in range(0, len(whole), PIECE):
-                yield memoryview(whole)[lo : lo + PIECE]
-            self._held -= len(whole)
+            added = self._pieces.popleft()
+            if isinstance(added, Part):
+                for piece in added.pieces(PIECE):
+                    yield piece
+                continue
+            for lo in range(0, len(added), PIECE):
+                yield memoryview(added)[lo : lo + PIECE]
+            self._held -= len(added)
             self._changed.set()
         if self._failure is not None:
             raise self._failure

@@ -53,7 +53,7 @@ class Seat:
     """What one request counts as, until it leaves."""
 
     def __init__(self, seats: Seats, address: str) -> None:
-        self._seats, self._address = seats, address
+        self._seats, self._address, self._left = seats, address, False
         self._holder = Holder("from this address", address)
         seats.take(self._holder)
 
@@ -61,9 +61,11 @@ class Seat:
         """Count for this tenant from now on; refused if it has too many requests already."""
         holder = Holder("of this tenant", f"{tenant} {self._address}")
         self._seats.take(holder)
-        self.leave()
+        self._seats.give_back(self._holder)
         self._holder = holder
 
     def leave(self) -> None:
-        """The request has ended."""
-        self._seats.give_back(self._holder)
+        """The request has ended; told again, nothing happens."""
+        if not self._left:
+            self._left = True
+            self._seats.give_back(self._holder)

@@ -32,6 +32,7 @@ from garfield.split.server.queue import Grant, RequestQueue
 from garfield.split.server.reading import check_below, tenant_of, tenants_store
 from garfield.split.server.seats import Seat
 from garfield.split.server.settings import ServeSettings, amount
+from garfield.split.server.spool import Spool
 from garfield.split.server.weights import WeightsCache, WeightsFile
 from garfield.split.server.workers import WorkerLost, WorkerPool
 from garfield.split.wire import (
@@ -97,8 +98,10 @@ class SplitService:
         pool: WorkerPool,
         queue: RequestQueue,
         weights: WeightsCache,
+        spool: Spool,
     ) -> None:
         self.settings, self.pool, self.queue, self.weights = settings, pool, queue, weights
+        self.spool = spool
         self.book = MemoryBook(queue)
         self.served = Served()
         self.store_settings = asdict(settings.connection)

@@ -20,6 +20,7 @@ from garfield.split.server.limited_memory import Source
 from garfield.split.server.queue import RequestQueue
 from garfield.split.server.service import SplitService
 from garfield.split.server.settings import ServeSettings, amount
+from garfield.split.server.spool import Spool
 from garfield.split.server.weights import WeightsCache
 from garfield.split.server.workers import WorkerPool
 
@@ -129,7 +130,8 @@ async def running_service(settings: ServeSettings) -> AsyncIterator[SplitService
         async with pool:
             _check_room(pool)
             queue = RequestQueue(pool, settings.batching, most_waiting=settings.most_waiting)
-            service = SplitService(settings, pool, queue, weights)
+            spool = Spool(scratch, amount(settings.spool, "spool"))
+            service = SplitService(settings, pool, queue, weights, spool)
             try:
                 yield service
             finally:

@@ -60,7 +60,9 @@ class ServeSettings:
     weights_kept: str = "4GiB"
     """Disk for weights that were fetched before; rights are checked at every request."""
     buffer: str = "32MiB"
-    """Features of one request that wait for a client to take them, while its worker goes on."""
+    """Features of one request that wait in memory for a client to take them."""
+    spool: str = "4GiB"
+    """Disk for what waits beyond that, of all requests: who reads slowly keeps no worker then."""
     receive_s: Annotated[float, Within(0, above=True)] = 15.0
     """How long a request may take to arrive, headers and all."""
     stall_s: Annotated[float, Within(0, above=True)] = 60.0
@@ -80,7 +82,7 @@ class ServeSettings:
             raise ConfigError(
                 f"store must begin with swift://, s3:// or file://, got {self.store!r}."
             )
-        for name in ("budget", "most_object", "most_weights", "weights_kept", "buffer"):
+        for name in ("budget", "most_object", "most_weights", "weights_kept", "buffer", "spool"):
             amount(getattr(self, name), name)
         if self.limit_by not in ("auto", "cgroup-v1", "cgroup-v2", "rlimit"):
             raise ConfigError(
