@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from garfield.core.config import made
+from garfield.core.errors import GarfieldError
 from garfield.fedgan.device import Trainer
 from garfield.fedgan.metadata import DeviceMetadata
 from garfield.fedgan.networks import gan_for
@@ -27,22 +28,27 @@ LAYOUT = StateLayout.of(first_state(gan_for(ABOUT.gan, ABOUT.image), ABOUT))
 class Pair:
     """Use as a context: the server leads in a thread, and leaves at its end as a process does."""
 
-    def __init__(self, directory, data, *, rounds, about=ABOUT):
-        self._about = about
+    def __init__(self, directory, data, *, rounds=1, about=ABOUT, absent=(), join_s=120):
+        """`absent` are names of devices that it waits for as well."""
+        self._about, self._absent, self._join_s = about, absent, join_s
+        self.failure = None
         self._directory, self._data, self._rounds = directory, data, rounds
 
     def __enter__(self):
         self.database = open_state_database(self._directory / "state.sqlite", "pair")
-        self._wiring = Wiring(("server-0",), ("device-0",), None)
+        self._wiring = Wiring(("server-0",), ("device-0", *self._absent), None)
         self._gan = gan_for(ABOUT.gan, ABOUT.image)
         self._serving = self._wiring.transport("server-0", {}, listen="127.0.0.1:0")
         settings = made(
             FedganSettings,
-            {"devices": 1, "fraction": 1.0, "rounds": self._rounds, "local_steps": 2, "batch": 8},
-        )
+            {
+                "devices": 1 + len(self._absent), "fraction": 1.0, "rounds": self._rounds,
+                "local_steps": 2, "batch": 8,
+            },
+        )  # fmt: skip
         server = ServerNode(
-            "server-0", self._gan, self._about, settings, self._serving, ["device-0"],
-            self.database, ServerLimits(round_s=60),
+            "server-0", self._gan, self._about, settings, self._serving, self._wiring.devices,
+            self.database, ServerLimits(round_s=60, join_s=self._join_s),
         )  # fmt: skip
         self.address = self._serving.address
         self._leading = threading.Thread(target=self._lead, args=[server])
@@ -56,18 +62,20 @@ class Pair:
     def _lead(self, server):
         try:
             server.run()
+        except GarfieldError as failure:
+            self.failure = failure
         finally:
             self._serving.close()
 
     @contextmanager
     def device(
         self, *, at=None, around=lambda transport: transport, give_up_s=60, data=None, version=0,
-        trainer=None,
+        trainer=None, metadata=None,
     ):  # fmt: skip
         """The device, which finds its server at that address, over that transport."""
         dialling = self._wiring.transport("device-0", {"server-0": at or self.address})
         data = data or self._data
-        metadata = _declared(data)
+        metadata = metadata or _declared(data)
         if self._about.clusters is not None:
             metadata = DeviceClusters(0, data, self._about, _declared)
         try:

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from garfield.core.errors import InputError
 from garfield.fedgan.device import DeviceData
+from garfield.fedgan.metadata import DeviceMetadata
 from garfield.fedgan.nodes.messages import TURN, Announcement
 from garfield.transport.contract import Replies, WrappedTransport
 from tests.fedgan_pair import Pair
@@ -27,11 +29,32 @@ class LosesTheEnd(WrappedTransport):
         return Replies((), ())
 
 
-def test_a_server_leaves_when_the_end_was_heard_and_not_when_it_was_said(tmp_path):
+@pytest.fixture
+def data():
     rng = np.random.default_rng(1)
     images = torch.from_numpy(rng.integers(0, 256, (16, 1, 28, 28), dtype=np.uint8))
-    data = DeviceData(images, torch.arange(16) % 2)
-    pair = Pair(tmp_path, data, rounds=1)
+    return DeviceData(images, torch.arange(16) % 2)
+
+
+def test_a_server_leaves_when_the_end_was_heard_and_not_when_it_was_said(tmp_path, data):
+    pair = Pair(tmp_path, data)
     with pair, pair.device(around=LosesTheEnd, give_up_s=20) as device:
         assert device.run() == "all rounds are over"
         assert device._transport.lost == 1
+    assert pair.failure is None
+
+
+def test_devices_hear_that_a_training_cannot_begin(tmp_path, data):
+    pair = Pair(tmp_path, data)
+    with pair, pair.device(metadata=DeviceMetadata((1, 2, 3)), give_up_s=60) as device:
+        assert device.run().startswith("it cannot begin: device-0 ")
+    assert isinstance(pair.failure, InputError)
+
+
+@pytest.mark.heavy
+def test_those_that_are_there_hear_that_others_never_came(tmp_path, data):
+    """And the server does not stay for who never came to hear of it."""
+    pair = Pair(tmp_path, data, absent=["device-1"], join_s=10)
+    with pair, pair.device(give_up_s=60) as device:
+        assert device.run().startswith("it cannot begin: 1 of 2 devices have not joined in 10 s")
+    assert set(pair.failure.silent) == {"device-1"}

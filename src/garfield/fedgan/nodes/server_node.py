@@ -31,22 +31,15 @@ from garfield.core.errors import (
 from garfield.fedgan.clustering import PublishedClusters
 from garfield.fedgan.device import Update
 from garfield.fedgan.gan import Gan
-from garfield.fedgan.metadata import DeviceMetadata, MetadataTable
 from garfield.fedgan.nodes.answers import (
     SHORT_S,
     Answers,
-    check_all_joined,
     declared_anew,
     pull_metadata,
     pull_reports,
     pull_updates,
 )
-from garfield.fedgan.nodes.committed import (
-    clusters_of,
-    kept_state,
-    new_server,
-    restored_server,
-)
+from garfield.fedgan.nodes.committed import kept_state
 from garfield.fedgan.nodes.messages import (
     ABOUT,
     SERVERS_SAY,
@@ -61,11 +54,12 @@ from garfield.fedgan.nodes.messages import (
 from garfield.fedgan.nodes.secure_round import SERVERS_SAY as SECURE_SERVERS_SAY
 from garfield.fedgan.nodes.secure_round import SecureServerRound
 from garfield.fedgan.nodes.server_clusters import ServerClusters
+from garfield.fedgan.nodes.server_start import ServerStart
 from garfield.fedgan.nodes.state_vector import StateLayout
 from garfield.fedgan.nodes.turn import turn
 from garfield.fedgan.server import FederatedServer, RoundPlan, RoundRecord
 from garfield.fedgan.settings import FedganSettings
-from garfield.fedgan.state import LearningState, Primary, StateDatabase, round_seed, wait_to_lead
+from garfield.fedgan.state import Primary, StateDatabase, round_seed, wait_to_lead
 from garfield.nodes.outbox import Outbox
 from garfield.transport.contract import Answer, Key, NotYet, Refused, Transport
 
@@ -104,7 +98,8 @@ class _ServerOutbox(Outbox):
         self.last_turn: int | None = None
         self.told: set[str] = set()
         self.all_told = threading.Event()
-        self._devices = frozenset(devices)
+        self.waits_for = frozenset(devices)
+        """Until these have heard it, at the end."""
 
     def answer(self, asker: str, key: Key) -> Answer:
         answer = super().answer(asker, key)
@@ -112,7 +107,7 @@ class _ServerOutbox(Outbox):
         if not over or not isinstance(answer, NotYet):
             return answer
         self.told.add(asker)
-        if self.told >= self._devices:
+        if self.told >= self.waits_for:
             self.all_told.set()
         return Refused()  # nothing will come
 
@@ -134,19 +129,22 @@ class ServerNode:
     ) -> None:
         """`devices` are names, in the order of their numbers; `public_clusters` fits clusters
         without asking them."""
-        self._name, self._gan, self._about, self._settings = name, gan, about, settings
+        self._name, self._about, self._settings = name, about, settings
         self._transport, self._devices, self._database = transport, list(devices), database
         self._limits = limits or ServerLimits()
         self._versions = dict.fromkeys(self._devices, 0)
         self._outbox = _ServerOutbox(self._devices)
         self._outbox.publish(Key(ABOUT.name, 0), ABOUT.to_payload(about.as_json()))
         self._outbox.shared_copy = transport.shared_copy
-        self._public_clusters = public_clusters
         self._clusters = None
         if about.clusters is not None:
             self._clusters = ServerClusters(
                 transport, self._outbox, self._devices, about, settings.training.seed
             )
+        self._start = ServerStart(
+            transport, self._devices, gan, about, settings, self._clusters, public_clusters,
+            self._limits.join_s,
+        )  # fmt: skip
         self._turns = itertools.count(1)
         transport.serve(self._outbox)
 
@@ -169,13 +167,8 @@ class ServerNode:
     # -- leading --------------------------------------------------------------------------
 
     def _lead(self, primary: Primary, ended: threading.Event) -> None:
-        latest = primary.latest()
         self._turns = itertools.count(1)
-        try:
-            server = self._begun(primary) if latest is None else self._restored(primary, latest)
-        except QuorumError:
-            primary.check()  # who was frozen meanwhile is not answered, as another leads
-            raise
+        server = self._begun(primary)
         layout = StateLayout.of(server.state)
         failures, why = 0, "all rounds are over"
         while True:
@@ -184,24 +177,45 @@ class ServerNode:
                 why = "too few devices can pay for another round"
             if server.over or server.round >= self._settings.training.rounds or ended.is_set():
                 if not ended.is_set():
-                    self._say_that_it_is_over(server, at, why)
+                    self._say_that_it_is_over(server.round, at, why)
                 return
             record = self._hold(primary, server, layout, at)
             failures = 0 if record.took_part else failures + 1
             if failures >= min(self._limits.failures, self._settings.training.rounds):
                 told = "; ".join(record.refused.values())
                 at = self._next_turn(primary)
-                self._say_that_it_is_over(server, at, f"nobody takes part: {told}")
+                self._say_that_it_is_over(server.round, at, f"nobody takes part: {told}")
                 raise QuorumError(
                     f"Nothing was learned in {failures} rounds in a row, the last because: {told}. "
                     "What was learned before is kept: resume when devices are back.", {}
                 )  # fmt: skip
 
+    def _begun(self, primary: Primary) -> FederatedServer:
+        """What was committed, or what devices say; devices hear of it if that cannot be."""
+        latest = primary.latest()
+
+        def turns() -> int:
+            return self._next_turn(primary)
+
+        if latest is not None:
+            server, self._versions = self._start.again(latest, primary.history(), turns)
+            return server
+        try:
+            server, self._versions = self._start.anew(turns)
+        except (QuorumError, InputError) as problem:
+            primary.check()  # who was frozen meanwhile is not answered, as another leads
+            absent = problem.silent if isinstance(problem, QuorumError) else ()
+            self._outbox.waits_for = frozenset(self._devices).difference(absent)
+            self._say_that_it_is_over(0, turns(), f"it cannot begin: {problem}")
+            raise
+        self._commit(primary, server, None)
+        return server
+
     def _next_turn(self, primary: Primary) -> int:
         return turn(primary.token.number, next(self._turns))
 
-    def _say_that_it_is_over(self, server: FederatedServer, at: int, why: str) -> None:
-        announced = Announcement(server.round, ended=why[:200].encode("ascii", "replace").decode())
+    def _say_that_it_is_over(self, rounds: int, at: int, why: str) -> None:
+        announced = Announcement(rounds, ended=why[:200].encode("ascii", "replace").decode())
         self._outbox.last_turn = at
         self._outbox.publish(Key(TURN.name, at), TURN.to_payload(announced.as_json()))
         self._outbox.all_told.wait(self._limits.linger_s)
@@ -310,44 +324,6 @@ class ServerNode:
             return server.abandon(plan, refused or {plan.devices[0]: str(problem)}), reports
 
     # -- metadata -------------------------------------------------------------------------
-
-    def _begun(self, primary: Primary) -> FederatedServer:
-        """Before the first round: hear what all devices have."""
-        least = 0
-        if self._clusters is not None:
-            least = self._publish_clusters(primary, self._clusters)
-        told = pull_metadata(self._transport, self._devices, self._limits.join_s, least)
-        check_all_joined(self._devices, told.replies, self._limits.join_s)
-        classes = len(self._about.classes)
-        declared = [
-            DeviceMetadata.read(name, told.documents[name], classes) for name in self._devices
-        ]
-        if self._clusters is not None:
-            self._clusters.check_declared(declared)
-        self._versions = {name: told.replies.steps[name] for name in self._devices}
-        table = MetadataTable.of(declared, self._devices)
-        server = new_server(self._gan, self._about, self._settings, table)
-        self._commit(primary, server, None)
-        return server
-
-    def _publish_clusters(self, primary: Primary, clusters: ServerClusters) -> int:
-        """Let clusters be found, and publish them; the turn of which that is."""
-        if self._public_clusters is not None:
-            published = self._public_clusters()
-        else:
-            published = clusters.fit(lambda: self._next_turn(primary), self._limits.join_s)
-        at = self._next_turn(primary)
-        clusters.publish(published, at)
-        return at
-
-    def _restored(self, primary: Primary, kept: LearningState) -> FederatedServer:
-        """Go on from what another server, or this one before, has committed."""
-        if self._clusters is not None:
-            self._clusters.publish(clusters_of(kept), self._next_turn(primary))
-        server, self._versions = restored_server(
-            kept, primary.history(), self._gan, self._about, self._settings, self._devices
-        )
-        return server
 
     def _learn_metadata(self, server: FederatedServer, reports: Mapping[int, Report]) -> None:
         """Ask those again who say that their data have changed since, or were started anew."""
