@@ -12,13 +12,14 @@ from garfield.fedgan.cluster_features import PixelFeatures, features_of
 from garfield.fedgan.clustering import ROUNDS, PublishedClusters, digest_of
 from garfield.fedgan.device import DeviceData, Trainer
 from garfield.fedgan.image_data import clustered
-from garfield.fedgan.metadata import DeviceMetadata
+from garfield.fedgan.metadata import DeviceMetadata, NoisedCounts
 from garfield.fedgan.nodes.committed import clusters_of
 from garfield.fedgan.nodes.device_clusters import DeviceClusters
 from garfield.fedgan.nodes.device_node import DeviceNode
 from garfield.fedgan.nodes.messages import (
     CENTROIDS,
     CLUSTERS,
+    METADATA,
     SUMS,
     TURN,
     About,
@@ -169,6 +170,37 @@ def test_a_server_that_dies_while_clusters_are_found_costs_no_further_sums(tmp_p
     assert all(count <= ROUNDS + 1 for count in nodes.told())
 
 
+def test_a_server_that_dies_before_its_first_commit_is_followed_by_one_with_its_clusters(
+    tmp_path, monkeypatch
+):
+    """Devices have counted by what it published, and would not count by anything else."""
+    nodes = Nodes(tmp_path)
+    nodes.join()
+    dying = nodes.lead(rounds=1, seed=2)
+    versions = []
+
+    class Died(Exception):  # noqa: N818 (it stands for a kill)
+        pass
+
+    def die(*given):
+        versions.append([device._version for device in nodes.devices])
+        raise Died
+
+    def unless_killed():
+        try:
+            dying.run()
+        except Died:
+            nodes.lead("server-1", rounds=1, seed=2)
+
+    monkeypatch.setattr(dying, "_commit", die)
+    nodes.simulation._ready.pop()  # the server's program, which is to bear that
+    nodes.simulation.spawn(unless_killed)
+    nodes.run()
+    assert all(version > 0 for version in versions[0])
+    assert nodes.database.latest().round == 1
+    assert all(count <= ROUNDS + 1 for count in nodes.told())
+
+
 class Lies(WrappedTransport):
     """A device whose sums are changed before anybody sees them."""
 
@@ -294,6 +326,42 @@ def test_a_device_answers_no_more_questions_than_it_takes():
     assert np.array_equal(again, told[0])
     with pytest.raises(InputError, match=f"server-1 asks for sums once more, and {ROUNDS + 1}"):
         device.sums("server-1", replace(NOTICE, digest=None, final=False), None)
+
+
+def test_a_device_counts_its_images_by_one_choice_of_centroids(tmp_path, caplog):
+    """Else a server could ask how many are near whatever it likes, as often as it likes."""
+    nodes = Nodes(tmp_path, without_sums())
+    nodes.join()
+    outbox = Outbox()
+    nodes.simulation.transport("server-0").serve(outbox)
+
+    def say(turn, **what):
+        outbox.publish(Key(TURN.name, turn), TURN.to_payload(Announcement(0, **what).as_json()))
+        nodes.simulation.run(lambda: all(device._turn == turn for device in nodes.devices))
+
+    for turn, centroids in ((7, GOOD), (8, GOOD.flip(0)), (9, GOOD)):
+        notice = replace(NOTICE, digest=digest_of(centroids))
+        outbox.publish(Key(CENTROIDS.name, turn), centroids.reshape(-1).numpy())
+        outbox.publish(Key(CLUSTERS.name, turn), CLUSTERS.to_payload(notice.as_json()))
+        say(turn, clusters=turn)
+    say(10, ended="enough")
+    for device in nodes.devices:
+        told = [device._outbox.own(Key(METADATA.name, turn)) for turn in (7, 8, 9)]
+        assert told[1] is None
+        assert np.array_equal(told[0], told[2])
+    assert "server-0 publishes centroids" in caplog.text
+    assert "Start this device again" in caplog.text
+
+
+def test_counts_are_noised_once():
+    told = NoisedCounts(0.1, np.random.default_rng(0))
+    device = DeviceClusters(
+        0, DATA[0], without_sums(), lambda data: DeviceMetadata(told.of(data.class_counts(4)))
+    )
+    first = device.labelled("server-0", GOOD)[1]
+    assert device.labelled("server-1", GOOD)[1] == first
+    with pytest.raises(InputError, match=r"counted by [0-9a-f]{12} already"):
+        device.labelled("server-1", GOOD.flip(0))
 
 
 def test_a_device_knows_the_features_or_does_not_take_part():

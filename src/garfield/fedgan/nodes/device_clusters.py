@@ -6,7 +6,8 @@ and refuses centroids of any other, of another shape, or with other numbers than
 What it sends of its images before it is labelled are sums and counts, if its user was told so
 (`AboutClusters.tells_sums`), of at least `LEAST` images each, and no more than `ROUNDS` + 1
 different answers as long as it runs: to what was asked before it says what it said then, whichever
-server asks.
+server asks. Counts are exact, of however few images, so they are told by one choice of centroids:
+the first that is published.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class DeviceClusters:
         extractor = published_extractor(about.clusters.key, about.image)
         self._key, self._features = extractor.key, own_features(data, extractor)
         self._answered: dict[tuple[str | None, int], Floats64] = {}
+        self._counted_by: str | None = None  # the digest of the centroids that were published
 
     @property
     def length(self) -> int:
@@ -84,8 +86,20 @@ class DeviceClusters:
             self._answered[asked] = found.as_row(self._clusters)
         return self._answered[asked]
 
-    def labelled(self, centroids: Tensor) -> tuple[DeviceData, DeviceMetadata]:
-        """The images by the nearest of these, and what the device declares then."""
+    def labelled(self, server: str, centroids: Tensor) -> tuple[DeviceData, DeviceMetadata]:
+        """The images by the nearest of these, and what the device declares then.
+
+        By these alone from then on: counts by other centroids would be another question about its
+        images, and noise that is drawn for each of them could be averaged away.
+        """
+        digest = digest_of(centroids)
+        if self._counted_by not in (None, digest):
+            raise InputError(
+                f"{server} publishes centroids {digest[:12]}, and images were counted by "
+                f"{self._counted_by:.12} already: they are not counted again. Start this device "
+                "again if it is to take part in another training."
+            )
+        self._counted_by = digest
         published = PublishedClusters(self._key, centroids)
         data = self._data.labelled(published.labels(self._features, self._key))
         return data, self._declares(data)

@@ -160,7 +160,7 @@ class DeviceNode:
                 row = self._row(server, Key(CENTROIDS.name, at), self._clusters.length)
                 centroids = self._clusters.centroids(server, notice, row)
             if centroids is not None and notice.final:
-                self.data, metadata = self._clusters.labelled(centroids)
+                self.data, metadata = self._clusters.labelled(server, centroids)
                 self._clustered = at
                 self.declare(metadata, version=at)
             else:
