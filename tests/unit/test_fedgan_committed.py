@@ -49,6 +49,16 @@ def test_a_round_that_was_damaged_and_held_again_counts_once():
     assert versions == dict.fromkeys(DEVICES, 4)
 
 
+def test_a_class_that_its_last_holder_has_left_holds_no_successor_up():
+    now = server()
+    for device in range(3):
+        now.learn_metadata(now.table.changed(device, DeviceMetadata((2, 2, 0))))
+    kept = kept_state(now, ABOUT, SETTINGS, dict.fromkeys(DEVICES, 4), None)
+    restored, _ = restored_server(kept, [], lsgan(), ABOUT, SETTINGS, DEVICES)
+    assert restored.table.per_class.tolist() == [6, 6, 0]
+    assert restored.plan().devices
+
+
 def test_a_state_of_other_devices_is_refused_with_both_numbers():
     kept = kept_state(server(), ABOUT, SETTINGS, dict.fromkeys(DEVICES, 0), None)
     with pytest.raises(ConfigError, match="one of 3 devices, and this server knows 2"):

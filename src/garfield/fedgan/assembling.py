@@ -20,13 +20,19 @@ FULL_MEMORY_MB, FULL_COMPUTE = 1024.0, 1.0
 """What a device that bears the full load declares."""
 
 
-def federated_server(
-    gan: Gan,
-    table: MetadataTable,
-    settings: FedganSettings,
-    class_names: Sequence[str] | None = None,
-) -> FederatedServer:
-    """A server before its first round; refuses what cannot work before anything is trained."""
+def refuse_missing_classes(
+    table: MetadataTable, settings: FedganSettings, class_names: Sequence[str] | None = None
+) -> None:
+    """Before anything is trained: ConfigError for a class that no device has, unless it may be.
+
+    Once a training is under way, its last holder may well leave a class.
+    """
+    if settings.population.missing_classes == "refuse":
+        table.check_classes(class_names or [f"class {c}" for c in range(table.counts.shape[1])])
+
+
+def federated_server(gan: Gan, table: MetadataTable, settings: FedganSettings) -> FederatedServer:
+    """A server before its first round, or one that goes on; refuses what cannot work."""
     classes = table.counts.shape[1]
     if gan.conditional_on is not None and gan.conditional_on < classes:
         raise InputError(
@@ -34,22 +40,15 @@ def federated_server(
         )
     networks = gan.build(settings.training.seed)
     state, parameters = network_state(networks), parameter_names(networks)
-    return server_of_state(state, parameters, table, settings, class_names)
+    return server_of_state(state, parameters, table, settings)
 
 
 def server_of_state(
-    state: State,
-    parameters: frozenset[str],
-    table: MetadataTable,
-    settings: FedganSettings,
-    class_names: Sequence[str] | None = None,
+    state: State, parameters: frozenset[str], table: MetadataTable, settings: FedganSettings
 ) -> FederatedServer:
     """A server of any learning state, of which these are the parameters and the rest buffers."""
     rounds, lies = settings.training, settings.lies
     size = round_size(rounds.fraction, table.devices)
-    classes = table.counts.shape[1]
-    if settings.population.missing_classes == "refuse":
-        table.check_classes(class_names or [f"class {c}" for c in range(classes)])
     joining = Weighted() if lies.gar is None else Robust(lies.gar, size, lies.f, parameters)
     rules = RoundRules(
         devices_a_round=size,

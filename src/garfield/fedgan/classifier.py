@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from garfield.core.errors import ConfigError
-from garfield.fedgan.assembling import server_of_state
+from garfield.fedgan.assembling import refuse_missing_classes, server_of_state
 from garfield.fedgan.averaging import State
 from garfield.fedgan.device import DeviceData, Task, Update, drawing_from, stepped
 from garfield.fedgan.load import drawn
@@ -127,9 +127,10 @@ def simulated_classifier(
     """A federation of these devices; of the settings, devices, rounds and the rule play a part."""
     _refuse_what_is_a_gans(settings)
     table = declared(devices, classifier.classes, settings, frozenset())
+    refuse_missing_classes(table, settings, class_names)
     network = classifier.network(settings.training.seed)
     parameters = frozenset(_PREFIX + name for name, _ in network.named_parameters())
-    server = server_of_state(classifier_state(network), parameters, table, settings, class_names)
+    server = server_of_state(classifier_state(network), parameters, table, settings)
     return FederatedClassifier(classifier, devices, server)
 
 

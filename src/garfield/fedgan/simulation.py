@@ -27,6 +27,7 @@ from garfield.fedgan.assembling import (
     FULL_MEMORY_MB,
     federated_server,
     layout_of,
+    refuse_missing_classes,
 )
 from garfield.fedgan.averaging import load_networks
 from garfield.fedgan.device import DeviceData, Task, Trainer, Update
@@ -106,7 +107,8 @@ def simulated(
     """A federation of these devices; refuses what cannot work before anything is trained."""
     liars = _chosen(len(devices), settings.lies.lying, (settings.training.seed, _LIARS))
     table = declared(devices, classes, settings, liars)
-    server = federated_server(gan, table, settings, class_names)
+    refuse_missing_classes(table, settings, class_names)
+    server = federated_server(gan, table, settings)
     data, lying = _lying(gan, devices, classes, settings, liars)
     loads = [
         server.rules.load.of(memory, compute)

@@ -30,8 +30,8 @@ _VERSIONS = "versions"  # of what devices declare, beside their names
 def new_server(
     gan: Gan, about: About, settings: FedganSettings, table: MetadataTable
 ) -> FederatedServer:
-    """A server before its first round, whose states are alike from then on."""
-    server = federated_server(gan, table, settings, about.classes)
+    """A server whose states are alike in all rounds, before its first one."""
+    server = federated_server(gan, table, settings)
     if server.rules.keeps_optimizer:
         server.state = server.state | fresh_state_of_optimizers(gan)
     if about.secure_aggregation:

@@ -166,7 +166,7 @@ class ProcessTraining(Training):
         one_of_each = DeviceMetadata((1,) * len(self.classes))
         names = [f"device-{k}" for k in range(self.settings.population.devices)]
         table = MetadataTable.of([one_of_each] * len(names), names)
-        server = federated_server(self.gan, table, self.settings, self.classes)
+        server = federated_server(self.gan, table, self.settings)
         return Federation(self.gan, (), server, None)
 
     def _refuse_a_strangers_state(self, resumed: bool) -> None:

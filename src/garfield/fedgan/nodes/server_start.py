@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from garfield.fedgan.assembling import refuse_missing_classes
 from garfield.fedgan.clustering import PublishedClusters
 from garfield.fedgan.gan import Gan
 from garfield.fedgan.metadata import DeviceMetadata, MetadataTable
@@ -37,7 +38,10 @@ class ServerStart:
     """For all devices to say what they have."""
 
     def anew(self, turns: Callable[[], int]) -> Begun:
-        """Hear what all devices have. QuorumError if some say nothing, InputError if they lie."""
+        """Hear what all devices have.
+
+        QuorumError if some say nothing, InputError if they lie, ConfigError if that cannot do.
+        """
         least = 0
         if self.clusters is not None:
             least = self._publish_clusters(self.clusters, turns)
@@ -50,6 +54,7 @@ class ServerStart:
         if self.clusters is not None:
             self.clusters.check_declared(declared)
         table = MetadataTable.of(declared, self.devices)
+        refuse_missing_classes(table, self.settings, self.about.classes)
         server = new_server(self.gan, self.about, self.settings, table)
         return server, {name: told.replies.steps[name] for name in self.devices}
 
