@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from garfield.core.errors import InputError
+from garfield.core.errors import ConfigError, InputError
 from garfield.fedgan.device import DeviceData
 from garfield.fedgan.metadata import DeviceMetadata
 from garfield.fedgan.nodes.messages import TURN, Announcement
@@ -49,6 +49,16 @@ def test_devices_hear_that_a_training_cannot_begin(tmp_path, data):
     with pair, pair.device(metadata=DeviceMetadata((1, 2, 3)), give_up_s=60) as device:
         assert device.run().startswith("it cannot begin: device-0 ")
     assert isinstance(pair.failure, InputError)
+
+
+def test_devices_hear_that_nobody_has_a_class(tmp_path, data):
+    pair = Pair(tmp_path, data)
+    with pair, pair.device(metadata=DeviceMetadata((16, 0)), give_up_s=20) as device:
+        assert device.run() == (
+            "it cannot begin: No device has a sample of: two. Nobody can learn it. Take more "
+            "devices, more classes per device or another seed, or allow it: --missing-classes allow"
+        )
+    assert isinstance(pair.failure, ConfigError)
 
 
 @pytest.mark.heavy

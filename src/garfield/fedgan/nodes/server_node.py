@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from garfield.core.errors import (
+    ConfigError,
     DivergedError,
     InputError,
     LeaseLost,
@@ -202,7 +203,7 @@ class ServerNode:
             return server
         try:
             server, self._versions = self._start.anew(turns)
-        except (QuorumError, InputError) as problem:
+        except (QuorumError, InputError, ConfigError) as problem:
             primary.check()  # who was frozen meanwhile is not answered, as another leads
             absent = problem.silent if isinstance(problem, QuorumError) else ()
             self._outbox.waits_for = frozenset(self._devices).difference(absent)
