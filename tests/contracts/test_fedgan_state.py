@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from garfield.core.errors import ConfigError, InputError, LeaseLost, RunError
+from garfield.core.errors import ConfigError, DivergedError, InputError, LeaseLost, RunError
 from garfield.fedgan.state import (
     LearningState,
     Primary,
@@ -17,6 +17,7 @@ from garfield.fedgan.state import (
     round_seed,
     wait_to_lead,
 )
+from garfield.fedgan.state.database import MOST_TRIES
 from tests.fedgan_states import DATABASES, new_run, somewhere, state, until
 
 LONG_S = 1000.0
@@ -302,12 +303,47 @@ def test_a_round_is_not_tried_for_ever(database):
         database.begin_round(token, 1, at_most=3)
 
 
+def test_a_round_that_was_given_up_is_begun_again_when_its_user_says_so(database):
+    token = led(database)
+    for before in range(MOST_TRIES):
+        database.try_again()  # not given up yet: draws of before are not repeated
+        assert database.begin_round(token, 1) == before
+    with pytest.raises(RunError, match="resume then"):
+        database.begin_round(token, 1)
+    database.try_again()
+    assert database.begin_round(token, 1) == 0
+
+
 def test_a_server_that_ends_in_order_has_not_failed_at_its_round(opened):
     first, second = opened(), opened()
     token = led(first)
     first.begin_round(token, 1)
     first.release(token)
     assert second.begin_round(led(second, "server-1"), 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("problem", "tried"),
+    [
+        (DivergedError("NaN"), 1),
+        (ValueError("of a rule of the user's"), 1),
+        (MemoryError(), 1),
+        (LeaseLost("paused"), 0),
+        (KeyboardInterrupt(), 0),
+        (SystemExit(), 0),
+    ],
+)
+def test_a_round_at_which_its_server_fails_is_another_one_next_time(opened, problem, tried):
+    first, second = opened(), opened()
+
+    def lead():
+        with Primary(first, led(first)) as primary:
+            primary.begin(1)
+            raise problem
+
+    with pytest.raises(type(problem)):
+        lead()
+    assert second.begin_round(led(second, "server-1"), 1) == tried
 
 
 # -- the primary ----------------------------------------------------------------------------------

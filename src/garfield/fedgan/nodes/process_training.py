@@ -322,6 +322,7 @@ class ProcessTraining(Training):
     def restore(self, directory: RunDirectory) -> None:
         """Go on behind the rounds that the metrics tell of."""
         self._refuse_other_settings(directory)
+        self.database.try_again()
         past = FedganHistory.of(directory.events())
         for event in past.rounds:
             self._note(event)

@@ -34,6 +34,8 @@ _log = logging.getLogger(__name__)
 
 KEPT = 2
 """States that are kept: the newest, and the one before it."""
+MOST_TRIES = 8
+"""So often a round that ends its server is begun."""
 _PAGE = 64  # rounds of history that are read at once
 
 
@@ -113,10 +115,10 @@ class StateDatabase:
             self._fence(sql, token, "its lease is not renewed")
             self._extend(sql, token)
 
-    def release(self, token: Token) -> None:
+    def release(self, token: Token, *, failed: bool = False) -> None:
         """End the lease, if it is still ours: another server need not wait for it to run out.
 
-        A round that was begun counts as never begun: the server did not end because of it.
+        A round that was begun counts as never begun, unless the server has failed at it.
         """
         with self._backend.writing() as sql:
             number, holder, _ = self._lease(sql)
@@ -125,11 +127,12 @@ class StateDatabase:
                     f"UPDATE fedgan_leases SET ends_s = {self._backend.clock} WHERE run = ?",
                     self.run,
                 )
-                sql.run(
-                    "UPDATE fedgan_attempts SET begun = begun - 1, token = 0 "
-                    "WHERE run = ? AND token = ?",
-                    self.run, token.number,
-                )  # fmt: skip
+                if not failed:
+                    sql.run(
+                        "UPDATE fedgan_attempts SET begun = begun - 1, token = 0 "
+                        "WHERE run = ? AND token = ?",
+                        self.run, token.number,
+                    )  # fmt: skip
 
     def leader(self) -> Leader | None:
         """Who has, or had, the lease; None before anybody did."""
@@ -143,7 +146,7 @@ class StateDatabase:
 
     # -- rounds ---------------------------------------------------------------------
 
-    def begin_round(self, token: Token, round_: int, *, at_most: int = 8) -> int:
+    def begin_round(self, token: Token, round_: int, *, at_most: int = MOST_TRIES) -> int:
         """Note that a round begins; how often it was begun before, by whomever, in vain.
 
         That number belongs in the round's seed (`primary.round_seed`): a round that ends its
@@ -167,6 +170,13 @@ class StateDatabase:
                 self.run, round_, before + 1, token.number,
             )  # fmt: skip
         return before
+
+    def try_again(self) -> None:
+        """Begin a round anew that was begun so often that it was given up: its user says so."""
+        with self._backend.writing() as sql:
+            sql.run(
+                "DELETE FROM fedgan_attempts WHERE run = ? AND begun >= ?", self.run, MOST_TRIES
+            )
 
     def commit(self, token: Token, state: LearningState) -> None:
         """Keep the state after a round; LeaseLost, and nothing written, if another server leads.

@@ -84,15 +84,18 @@ class Primary:
     def __enter__(self) -> Primary:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.end()
+    def __exit__(self, kind: object, problem: BaseException | None, *_: object) -> None:
+        self.end(failed=isinstance(problem, Exception) and not isinstance(problem, LeaseLost))
 
-    def end(self) -> None:
-        """End the lease at once, if the database can be reached; else it runs out."""
+    def end(self, *, failed: bool = False) -> None:
+        """End the lease at once, if the database can be reached; else it runs out.
+
+        A server that failed has tried the round that it had begun, as one that was killed has.
+        """
         self._ended.set()
         self._thread.join()
         try:
-            self._database.release(self.token)
+            self._database.release(self.token, failed=failed)
         except StateUnreachable as problem:
             _log.warning("The lease of %s runs out by itself: %s", self.token.holder, problem)
 
