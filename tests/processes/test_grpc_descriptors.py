@@ -18,6 +18,7 @@ from garfield.transport.contract import Key, Ready, first
 from garfield.transport.grpc import wire
 from garfield.transport.identity import PeerAddress
 from garfield.transport.same_host import descriptors, memfd
+from garfield.transport.same_host.carrier import SealedMemory
 
 LENGTH = 300_000  # more than a chunk: worth a descriptor
 ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -309,6 +310,30 @@ def test_a_wrong_ticket_gets_nothing_and_idle_visitors_keep_nobody_out(start, tm
     assert idle[0].recv(1) == b""
     for visitor in idle:
         visitor.close()
+
+
+def test_what_was_handed_over_is_counted_though_the_asker_leaves_at_once(tmp_path):
+    """It cancels its call when it has the descriptor, maybe before whoever sent it looks again."""
+    payload = vector(0)
+    header = wire.Header(wire.Status.READY, 1, total=payload.nbytes)
+
+    class LeavesAtOnce:
+        async def write(self, message):
+            _, used = memory._server._tickets[wire.Header.decode(message).ticket]
+            used.set()
+            asyncio.current_task().cancel()
+
+    memory = SealedMemory("a", tmp_path / "sockets")
+
+    async def main():
+        memory.open("")
+        sending = memory.send(Ready(payload), Key("model", 1), header, LeavesAtOnce())
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.ensure_future(sending)
+        await memory.close()
+
+    asyncio.run(main())
+    assert memory.bytes_sent == payload.nbytes
 
 
 def test_a_vector_kept_in_sealed_memory_is_handed_on_as_it_is_and_goes_with_its_last_reader():

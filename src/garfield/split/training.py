@@ -282,8 +282,11 @@ def classes_of(settings: FineTuning, data: DataSet) -> int:
 
 
 def check_labels(labels: torch.Tensor, classes: int) -> None:
-    """Raise ConfigError for a label of no class, as shards that tell no classes may hold."""
-    if (largest := int(labels.max())) >= classes:
+    """Raise ConfigError for a label of no class, as shards that tell no classes may hold.
+
+    There may be no labels: where a batch has fewer samples than there are ranks.
+    """
+    if len(labels) and (largest := int(labels.max())) >= classes:
         raise ConfigError(
             f"The data hold a label {largest}, and the model knows {classes} classes, from 0: give "
             f"--classes {largest + 1}, or more."

@@ -68,7 +68,10 @@ class SealedMemory:
         except OSError:  # no memory for a copy, or no descriptors left
             return False
         with self._server.ticket(descriptor) as (ticket, used):
-            await call.write(replace(header, flags=self.flag, ticket=ticket).encode())
-            await used.wait()  # or for the call's deadline, which the asker has set
-        self.bytes_sent += header.total
+            try:
+                await call.write(replace(header, flags=self.flag, ticket=ticket).encode())
+                await used.wait()  # or for the call's deadline, which the asker has set
+            finally:  # an asker that has the descriptor may cancel its call in that very moment
+                if used.is_set():
+                    self.bytes_sent += header.total
         return True
