@@ -214,6 +214,30 @@ def test_one_image_more_moves_the_sum_by_a_clip_at_most():
     assert (moved[0] - moved[1]).norm() == pytest.approx(clip, rel=1e-2)
 
 
+def test_an_image_whose_gradient_overflows_changes_nothing_that_noise_does_not_cover():
+    """A server could choose weights that overflow on one pattern, and see whether all are NaN."""
+    gan = replace(TINY, discriminator=lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 1)))
+    images = torch.zeros(3, *IMAGE)
+    images[1] = 1.0
+    found = []
+    for given in (images, images[[0, 2]]):
+        networks = PrivateNetworks(gan, limits(dp_noise=1e-12))
+        score = networks.networks[1][1]
+        nn.init.constant_(score.weight, 1e38)
+        nn.init.constant_(score.bias, 0.5)
+        optimizer = private_networks.clipping(
+            torch.optim.SGD(score.parameters(), lr=1.0), noise=1e-12, clip=1.0, expected_batch=1.0
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of torch's hooks, as `train` does
+            networks._discriminate(optimizer, (given, torch.zeros(len(given))), images[[0, 2]], ())
+        found.append([p.detach().clone() for p in (score.weight, score.bias)])
+    (weight, bias), (other_weight, other_bias) = found
+    assert weight.isfinite().all()
+    assert torch.equal(weight, other_weight)
+    torch.testing.assert_close(bias, other_bias)
+
+
 def test_a_batch_without_a_real_image_is_a_step_of_noise():
     networks = PrivateNetworks(TINY, limits(dp_noise=2.0))
     one = networks.train(data(1000), STATE, task(batch=2, steps=1), seed=0)

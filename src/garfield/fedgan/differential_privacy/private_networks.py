@@ -12,6 +12,8 @@ et al., CCS 2016; Xie et al., DPGAN, 2018). What would tell of real images besid
   evenly, not those of the real ones;
 - a batch without any real image is a step as well, of noise;
 - the loss that is reported is that on generated images, with 0 for the score of every real one;
+- an image whose gradient is not finite is left out of the sum: clipped, it would make all of it
+  NaN, and weights of a server that lies can be such that one image alone has such a gradient;
 - all is drawn from the device's own secret, not from the server's seed.
 
 Gradients of single images, clipping and noise are Opacus'. It needs layers that keep images apart:
@@ -21,7 +23,7 @@ batch norm is refused, group norm (Wu and He, ECCV 2018) takes its place.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -120,6 +122,7 @@ class PrivateNetworks:
                 found = gan.discriminator_loss(self._by_image(images, *given), scores.detach())
                 private.zero_grad(set_to_none=True)
                 found.backward()  # type: ignore[no-untyped-call]
+            _leave_out_what_is_not_finite(parameters)
         private.pre_step()  # the gradient of real images is clipped and noised now
         for parameter, extra in zip(parameters, of_fakes, strict=True):
             if extra is not None and parameter.grad is not None:
@@ -161,6 +164,15 @@ class PrivateTrainer:
             update.state, update.generator_loss, update.discriminator_loss,
             epsilon=self.account.epsilon, spent=not self.account.can_pay(task.load, len(data)),
         )  # fmt: skip
+
+
+def _leave_out_what_is_not_finite(parameters: Sequence[nn.Parameter]) -> None:
+    """Take an image whose gradient is not finite, anywhere, for one without any."""
+    by_image = [p.grad_sample for p in parameters]  # type: ignore[attr-defined]
+    finite = [rows.reshape(len(rows), -1).isfinite().all(1) for rows in by_image]
+    left_out = ~torch.stack(finite).all(0)
+    for rows in by_image:
+        rows[left_out] = 0.0
 
 
 def check_private(gan: Gan, discriminator: nn.Module) -> None:
