@@ -2,14 +2,16 @@
 
 import threading
 
+import numpy as np
 import pytest
 import torch
 
 from garfield.core.silence import Reason, Silence
-from garfield.fedgan.device import DeviceData
+from garfield.fedgan.device import DeviceData, Task
+from garfield.fedgan.load import Load
 from garfield.fedgan.metadata import DeviceMetadata
 from garfield.fedgan.nodes.device_node import DeviceNode
-from garfield.fedgan.nodes.messages import TASK, TURN, Announcement
+from garfield.fedgan.nodes.messages import STATE, TASK, TURN, Announcement
 from garfield.fedgan.state import Leader, open_state_database, wait_to_lead
 from garfield.transport.contract import Replies
 from tests.fedgan_pair import LAYOUT
@@ -72,6 +74,63 @@ class DyingServer:
         return Replies((server,), (TURN.to_payload(announced.as_json()),), steps={server: number})
 
 
+class SlowServer(DyingServer):
+    """A transport over which states take five seconds, and break off if there is less time.
+
+    Or they stall for ever, and server-1 takes over.
+    """
+
+    def __init__(self, why, glances, state=None):
+        super().__init__(why, glances)
+        self._state = state
+
+    def pull(self, peers, key, *, timeout_s, **how):
+        if key.kind == TASK.name:
+            task = Task(0, Load(4, 1), 1, 3, False)
+            return Replies(("server-0",), (TASK.to_payload(task.as_json()),))
+        if key.kind != STATE.name:
+            return super().pull(peers, key, timeout_s=timeout_s, **how)
+        self.asked.append((peers, key.kind, timeout_s))
+        assert len(self.asked) < 30, "it begins again, and again"
+        if self._state is None or timeout_s < 5:
+            return Replies((), (), silent={"server-0": Silence(self._why, "sent a part")})
+        return Replies(("server-0",), (self._state,))
+
+
+class Trained(Exception):  # noqa: N818
+    """The device has all that it needs."""
+
+
+class Trains:
+    def train(self, data, state, task):
+        raise Trained
+
+
+def device_on(transport, trainer=None):
+    images = torch.zeros(4, 1, 28, 28, dtype=torch.uint8)
+    data = DeviceData(images, torch.zeros(4, dtype=torch.long))
+    return DeviceNode(
+        0, trainer, data, transport, ["server-0", "server-1"], layout=LAYOUT,
+        metadata=DeviceMetadata((4, 0)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("why", [Reason.TOO_SLOW, Reason.STALLED])
+def test_a_state_that_takes_longer_than_a_look_arrives(why):
+    transport = SlowServer(why, glances=1000, state=np.zeros(LAYOUT.length, np.float32))
+    with pytest.raises(Trained):
+        device_on(transport, Trains()).run()
+    looks = [timeout_s for _, kind, timeout_s in transport.asked if kind == STATE.name]
+    assert looks == [1.0, 2.0, 4.0, 8.0]
+
+
+def test_a_server_that_is_frozen_while_it_sends_is_left_for_who_takes_over():
+    transport = SlowServer(Reason.STALLED, glances=3)
+    assert device_on(transport).run() == "over"
+    looks = [timeout_s for _, kind, timeout_s in transport.asked if kind == STATE.name]
+    assert looks == [1.0, 2.0, 4.0, 8.0]
+
+
 @pytest.mark.parametrize(
     ("why", "first_s", "others_s", "then_s"),
     [
@@ -84,13 +143,7 @@ def test_a_device_listens_to_the_others_while_its_server_cannot_be_reached(
     why, first_s, others_s, then_s
 ):
     transport = DyingServer(why, glances=2)
-    images = torch.zeros(4, 1, 28, 28, dtype=torch.uint8)
-    data = DeviceData(images, torch.zeros(4, dtype=torch.long))
-    device = DeviceNode(
-        0, None, data, transport, ["server-0", "server-1"], layout=LAYOUT,
-        metadata=DeviceMetadata((4, 0)),
-    )  # fmt: skip
-    assert device.run() == "over"
+    assert device_on(transport).run() == "over"
     dead, other = ["server-0"], ["server-1"]
     assert transport.asked[1:6] == [
         (dead, TASK.name, first_s), (other, TURN.name, others_s),

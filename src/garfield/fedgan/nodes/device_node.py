@@ -54,6 +54,8 @@ _log = logging.getLogger(__name__)
 _LOOK_S, _GLANCE_S = 1.0, 0.1
 """How often, and for how long, to look for a later turn while a server is silent; the other way
 round while it cannot be reached."""
+_LOST = (Reason.UNREACHABLE, Reason.DISCONNECTED)
+_COMING = (Reason.TOO_SLOW, Reason.STALLED)
 _GOODBYE_S = 2.0  # for a server to note that its end was heard of, if it is still there
 
 
@@ -226,9 +228,11 @@ class DeviceNode:
         It is, too, as soon as a later one is heard of: a server that is frozen, or cut off, must
         not keep the device from whoever leads now. One that cannot be reached has died, most
         likely, so then it is the others who are listened to, and this one is tried in between.
+        What has begun to come is asked for again from its beginning, with twice the time: over a
+        slow link all of it comes in the end, after three times as long at most.
         """
         others = [name for name in self._servers if name != server]
-        look_s, glance_s = _LOOK_S, _GLANCE_S
+        look_s, glance_s = (_LOOK_S, _GLANCE_S) if others else (self._limits.fetch_s, 0.0)
         deadline = time.monotonic() + self._limits.fetch_s
         while (left_s := deadline - time.monotonic()) > 0:
             replies = self._transport.pull(
@@ -241,8 +245,11 @@ class DeviceNode:
                 raise _TurnOver(f"{key.kind}: {why}")
             if not others:
                 continue
-            is_lost = why.reason in (Reason.UNREACHABLE, Reason.DISCONNECTED)
-            look_s, glance_s = (_GLANCE_S, _LOOK_S) if is_lost else (_LOOK_S, _GLANCE_S)
+            if why.reason in _COMING:
+                look_s, glance_s = 2 * max(look_s, _LOOK_S), _GLANCE_S
+            else:
+                is_lost = why.reason in _LOST
+                look_s, glance_s = (_GLANCE_S, _LOOK_S) if is_lost else (_LOOK_S, _GLANCE_S)
             if self._newest(others, glance_s).replies.steps:
                 raise _TurnOver(f"a later one was announced while {server} was silent")
         raise _TurnOver(f"{key.kind} did not come in {self._limits.fetch_s:g} s")
