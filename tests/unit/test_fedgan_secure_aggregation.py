@@ -259,6 +259,21 @@ def test_wrong_pieces_spoil_no_sum():
         run.server.unmask(told)
 
 
+@pytest.mark.parametrize("liars", [("device-0",), ("device-1", "device-10")])
+def test_a_few_wrong_pieces_spoil_no_sum_of_many(liars):
+    """Of 15 pieces 8 are needed: 6435 choices, of which the first 1716 hold the first piece."""
+    run = Round(15, 8)
+    rows = vectors(run.devices)
+    run.advertise()
+    run.share()
+    run.mask(rows)
+    told = {name: run.devices[name].reveal(run.server.arrived) for name in run.server.arrived}
+    lies = {name: bytes([7]) * shamir.PIECE for name in run.devices}
+    told |= dict.fromkeys(liars, Revealed({}, lies))
+    expected = sum(run.numbers.encode(row) for row in rows.values())
+    np.testing.assert_array_equal(run.server.unmask(told), expected)
+
+
 def test_pieces_that_cannot_be_read_are_of_no_use_and_harm_nobody():
     run = Round(4, 3)
     rows = vectors(run.devices)

@@ -183,7 +183,7 @@ class ServerNode:
             record = self._hold(primary, server, layout, at)
             failures = 0 if record.took_part else failures + 1
             if failures >= min(self._limits.failures, self._settings.training.rounds):
-                told = "; ".join(record.refused.values())
+                told = "; ".join(dict.fromkeys(record.refused.values()))
                 at = self._next_turn(primary)
                 self._say_that_it_is_over(server.round, at, f"nobody takes part: {told}")
                 raise QuorumError(
@@ -321,8 +321,10 @@ class ServerNode:
             raise
         except (RunError, InputError) as problem:
             _log.warning("Round %d is abandoned: %s", plan.round, problem)
-            refused = {names[name]: why for name, why in hidden.silent.items()}
-            return server.abandon(plan, refused or {plan.devices[0]: str(problem)}), reports
+            # of all: whose fault it is, if anybody's, is not known
+            refused = dict.fromkeys(plan.devices, str(problem))
+            refused |= {names[name]: why for name, why in hidden.silent.items()}
+            return server.abandon(plan, refused), reports
 
     # -- metadata -------------------------------------------------------------------------
 
