@@ -18,7 +18,7 @@ from garfield.fedgan.load import Load
 from garfield.fedgan.lying import METADATA_ATTACKS
 from garfield.fedgan.networks import gan_for
 from garfield.fedgan.server import device_seed
-from garfield.fedgan.settings import FedganSettings
+from garfield.fedgan.settings import MOST_BATCH, MOST_STEPS, FedganSettings
 from garfield.fedgan.simulation import simulated
 
 IMAGE = (1, 4, 4)
@@ -220,6 +220,27 @@ def test_a_task_is_read_as_it_was_sent_and_nonsense_is_refused():
             Task.read(wrong)
 
 
+@pytest.mark.parametrize(
+    ("what", "most"),
+    [
+        ("seed", 2**63 - 1), ("batch", MOST_BATCH), ("steps", MOST_STEPS),
+        ("generator_every", MOST_STEPS), ("round", 2**32),
+    ],
+)  # fmt: skip
+def test_no_server_can_ask_a_device_for_a_task_that_never_ends(what, most):
+    assert Task.read(task().as_json() | {what: most}).as_json()[what] == most
+    with pytest.raises(InputError, match=rf"task's {what} must be .* within \d\.\.{most}, got"):
+        Task.read(task().as_json() | {what: most + 1})
+    with pytest.raises(InputError, match=f"task's {what} must be"):
+        Task.read(task().as_json() | {what: 10**31})
+
+
+def test_a_setting_that_no_device_would_follow_is_refused_before():
+    for given in ({"batch": MOST_BATCH + 1}, {"local_steps": MOST_STEPS + 1}):
+        with pytest.raises(ConfigError, match=r"within 1\.\."):
+            made(FedganSettings, given)
+
+
 # -- the server ---------------------------------------------------------------------------------
 
 
@@ -370,7 +391,7 @@ def test_images_are_those_of_the_servers_generator():
         ({"sampling": "chance"}, ConfigError, "is not a sampling"),
         ({"weighting": "klm"}, ConfigError, "Did you mean kl"),
         ({"generator_every": 9, "local_steps": 8}, ConfigError, "would never step"),
-        ({"local_steps": 0}, ConfigError, "local_steps must be at least 1"),
+        ({"local_steps": 0}, ConfigError, "local_steps must be within 1..100000"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_before_anything_is_trained(given, error, message):

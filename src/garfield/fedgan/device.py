@@ -36,6 +36,13 @@ from garfield.fedgan.averaging import (
 )
 from garfield.fedgan.gan import Gan
 from garfield.fedgan.load import Load, drawn
+from garfield.fedgan.settings import MOST_BATCH, MOST_STEPS
+
+_TASKS = {
+    "round": (0, 2**32), "batch": (1, MOST_BATCH), "steps": (1, MOST_STEPS),
+    "generator_every": (1, MOST_STEPS), "seed": (0, 2**63 - 1),
+}  # fmt: skip
+"""What may be asked of a device: the least and the most of each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,13 +136,15 @@ class Task:
     @staticmethod
     def read(content: Any) -> Task:
         """What a server has sent, checked."""
-        numbers = ("round", "batch", "steps", "generator_every", "seed")
-        if not isinstance(content, dict) or set(content) != {*numbers, "keeps_optimizer"}:
+        if not isinstance(content, dict) or set(content) != {*_TASKS, "keeps_optimizer"}:
             raise InputError(f"This is no task: {shown(content)}.")
-        for name in numbers:
-            least = 0 if name in ("round", "seed") else 1
-            if type(content[name]) is not int or content[name] < least:
-                raise InputError(f"A task's {name} must be a whole number of at least {least}.")
+        for name, (least, most) in _TASKS.items():
+            number = content[name]
+            if type(number) is not int or not least <= number <= most:
+                raise InputError(
+                    f"A task's {name} must be a whole number within {least}..{most}, got "
+                    f"{shown(number)}."
+                )
         return Task(
             content["round"], Load(content["batch"], content["steps"]),
             content["generator_every"], content["seed"], content["keeps_optimizer"] is True,

@@ -13,6 +13,9 @@ from garfield.runs.recording import Recording
 MOST_PROCESSES = 16
 """Devices that run as processes of one machine: each takes about 445 MB."""
 
+MOST_STEPS, MOST_BATCH = 100_000, 65_536
+"""What a device does in a round, whichever server asks: more would never end."""
+
 _CHOICES = {
     "missing_classes": ("refuse", "allow"),
     "optimizer_state": ("reset", "average"),
@@ -71,9 +74,9 @@ class RoundSettings:
     """How many rounds to train for."""
     fraction: Annotated[float, Within(0, 1, above=True)] = 0.025
     """The share of devices that train in a round: C."""
-    local_steps: Annotated[int, Within(1)] = 30
+    local_steps: Annotated[int, Within(1, MOST_STEPS)] = 30
     """Iterations of a device in a round: E."""
-    batch: Annotated[int, Within(1)] = 50
+    batch: Annotated[int, Within(1, MOST_BATCH)] = 50
     """Samples in a batch: B."""
     generator_every: Annotated[int, Within(1)] = 1
     """Iterations of the discriminator for one of the generator."""
