@@ -24,7 +24,7 @@ FLOATS = arrays.arrays(
     np.float32, some.integers(0, 7), elements=some.floats(-(2.0**60), 2.0**60, width=32)
 )
 WHOLE = arrays.arrays(
-    np.int64, arrays.array_shapes(min_dims=0, max_dims=2), elements=some.integers(-(2**47), 2**47)
+    np.int64, arrays.array_shapes(min_dims=0, max_dims=2), elements=some.integers(-(2**40), 2**40)
 )
 
 
@@ -55,6 +55,52 @@ def test_whole_numbers_that_no_network_has_are_refused(written):
     layout = StateLayout.of({"seen": torch.tensor(3, dtype=torch.int16)})
     with pytest.raises(InputError, match=r"^seen "):
         layout.to_state(np.array(written, np.float32))
+
+
+@pytest.mark.parametrize("halves", [(2.0**24, 0.0), (-(2.0**24), 0.0), (2.0**24, 5.0)])
+def test_a_whole_number_that_could_not_be_sent_on_is_refused(halves):
+    layout = StateLayout.of({"seen": torch.tensor(3)})
+    with pytest.raises(InputError, match=r"^seen is not made of whole numbers\."):
+        layout.to_state(np.array(halves, np.float32))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_no_liar_drives_a_counter_to_where_nobody_can_send_it_on(sign):
+    """Rounds of the mean of one that claims the most, and one that has counted on."""
+    state = {"seen": torch.tensor(0)}
+    layout = StateLayout.of(state)
+    lie = layout.to_vector({"seen": torch.tensor(sign * (2**48 - 1))})
+    for _ in range(60):
+        honest = layout.to_state(layout.to_vector({"seen": state["seen"] + sign * 30}))
+        mean = (layout.to_state(lie)["seen"].double() + honest["seen"].double()) / 2
+        state = {"seen": mean.round().to(torch.int64)}
+    assert abs(int(state["seen"])) <= 2**40
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int16, torch.uint8, torch.bool])
+@pytest.mark.parametrize("size", [2.0**20, 2.0**44, -(2.0**20), -(2.0**44)])
+def test_no_sum_of_changes_leaves_a_counter_beyond_what_can_be_sent_on(dtype, size):
+    state = {"seen": torch.ones(2, dtype=dtype)}
+    layout = StateLayout.of(state)
+    for _ in range(5):
+        state = layout.changed(state, np.array([size, size, 0.0, size]))
+        again = layout.to_state(layout.to_vector(state))
+        assert torch.equal(again["seen"], state["seen"])
+    end = torch.iinfo(dtype) if dtype is not torch.bool else None
+    most, least = (1, 0) if end is None else (min(end.max, 2**40), max(end.min, -(2**40)))
+    assert state["seen"].tolist() == [most if size > 0 else least] * 2
+
+
+@given(some.integers(-(2**39), 2**39), some.integers(-(2**20), 2**20))
+def test_a_change_of_a_counter_is_as_small_as_what_it_counted(at, steps):
+    """Also where it passes a multiple of 2²⁴: devices behind masks send no large numbers."""
+    before = {"seen": torch.tensor([at]), "weight": torch.tensor([0.5])}
+    after = {"seen": torch.tensor([at + steps]), "weight": torch.tensor([0.25])}
+    layout = StateLayout.of(before)
+    change = layout.change(before, after)
+    assert (change.dtype, np.abs(change).max()) == (np.float32, max(abs(steps), 0.25))
+    again = layout.changed(before, change.astype(np.float64))
+    assert all(torch.equal(again[name], after[name]) for name in after)
 
 
 def test_what_cannot_travel_is_named():

@@ -190,11 +190,11 @@ class DeviceNode:
             update = self._trainer.train(self.data, state, task)
             self.turns_trained += 1
             self._report(update)
-            vector = self._layout.to_vector(update.state)
             if hidden is None:
+                vector = self._layout.to_vector(update.state)
                 self._outbox.publish(Key(UPDATE.name, self._turn), vector, copy=False)
             else:
-                hidden.send(vector - self._layout.to_vector(state))
+                hidden.send(self._layout.change(state, update.state))
                 hidden.reveal()
         except BudgetSpent as problem:
             _log.info("Turn %d is not for this device: %s", self._turn, problem)

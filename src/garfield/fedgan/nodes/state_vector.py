@@ -3,6 +3,9 @@
     floats of 4 bytes and less    as they are
     whole numbers, truth values   n = h·2²⁴ + l as the two floats h and l, exact up to |n| < 2⁴⁸
 
+Whole numbers are counters of batches and the like. What is read of them is clipped to ±2⁴⁰: else a
+device that claims 2⁴⁸ − 1, time and again, would drive a counter to where no other can send it on.
+
 Names, shapes and dtypes do not travel: both sides know the layout from the networks that they
 have built. What does not fit it has another length, and is refused before it is read.
 """
@@ -25,6 +28,8 @@ from garfield.fedgan.averaging import State
 
 _HALF = 1 << 24
 """Whole numbers below it are exact in float32."""
+_MOST = 1 << 40
+"""Of a whole number that is believed: no counter gets there, and many rounds fit above it."""
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -61,19 +66,37 @@ class StateLayout:
                 rows[0] = flat.float().numpy()
         return found
 
+    def change(self, before: State, after: State) -> Floats:
+        """(length,) float32: from one state to another, for `changed` to add.
+
+        Of whole numbers the difference is in the lower place, where it is small: that of halves is
+        16 million as soon as a counter passes a multiple of it.
+        """
+        found = self.to_vector(after) - self.to_vector(before)
+        for name, _, dtype, rows in self._rows_of(found):
+            if _is_whole(dtype):
+                steps = after[name].to(torch.int64) - before[name].to(torch.int64)
+                rows[0], rows[1] = 0.0, steps.reshape(-1).numpy()
+        return found
+
     def changed(self, state: State, change: npt.NDArray[np.float64]) -> State:
-        """A state plus a change of its vector, whole numbers rounded to the nearest."""
+        """A state plus a change, whole numbers rounded to the nearest that is believed."""
         found: State = {}
         for name, shape, dtype, rows in self._rows_of(change):
-            part = rows[0] * _HALF + rows[1] if _is_whole(dtype) else rows[0]
-            sum_ = state[name].double() + torch.from_numpy(part.reshape(shape))
-            found[name] = (sum_.round() if _is_whole(dtype) else sum_).to(dtype)
+            if not _is_whole(dtype):
+                part = torch.from_numpy(rows[0].reshape(shape))
+                found[name] = (state[name].double() + part).to(dtype)
+                continue
+            part = torch.from_numpy((rows[0] * _HALF + rows[1]).reshape(shape))
+            number = (state[name].double() + part).round()
+            found[name] = number.clamp(*_believed(dtype)).to(dtype)
         return found
 
     def to_state(self, vector: Floats) -> State:
         """The state that was written; nothing of it is shared with the vector.
 
-        InputError for whole numbers that no state has, which only a liar sends.
+        Whole numbers are clipped to what is believed. InputError for those that no state has, which
+        only a liar sends.
         """
         state: State = {}
         for name, shape, dtype, rows in self._rows_of(vector):
@@ -114,13 +137,20 @@ def _halves(name: str, whole: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _whole(name: str, high: Floats, low: Floats, dtype: torch.dtype) -> Tensor:
     top, bottom = high.astype(np.float64), low.astype(np.float64)
-    fits = (np.abs(top) <= _HALF) & (bottom >= 0) & (bottom < _HALF)
+    fits = (np.abs(top * _HALF + bottom) < _HALF**2) & (bottom >= 0) & (bottom < _HALF)
     if not (fits & (top == np.floor(top)) & (bottom == np.floor(bottom))).all():
         raise InputError(f"{name} is not made of whole numbers.")
     number = torch.from_numpy((top * _HALF + bottom).astype(np.int64))
-    least, most = (
-        (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
-    )
+    least, most = _range(dtype)
     if len(number) and not least <= int(number.min()) <= int(number.max()) <= most:
         raise InputError(f"{name} has a number that is none of {dtype}.")
-    return number.to(dtype)
+    return number.clamp(*_believed(dtype)).to(dtype)
+
+
+def _range(dtype: torch.dtype) -> tuple[int, int]:
+    return (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+
+
+def _believed(dtype: torch.dtype) -> tuple[int, int]:
+    least, most = _range(dtype)
+    return max(least, -_MOST), min(most, _MOST)
