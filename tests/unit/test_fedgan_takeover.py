@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from garfield.core.errors import RunError
 from garfield.core.silence import Reason, Silence
 from garfield.fedgan.device import DeviceData, Task
 from garfield.fedgan.load import Load
 from garfield.fedgan.metadata import DeviceMetadata
+from garfield.fedgan.nodes import device_node
 from garfield.fedgan.nodes.device_node import DeviceNode
 from garfield.fedgan.nodes.messages import STATE, TASK, TURN, Announcement
 from garfield.fedgan.state import Leader, open_state_database, wait_to_lead
@@ -106,11 +108,11 @@ class Trains:
         raise Trained
 
 
-def device_on(transport, trainer=None):
+def device_on(transport, trainer=None, servers=("server-0", "server-1")):
     images = torch.zeros(4, 1, 28, 28, dtype=torch.uint8)
     data = DeviceData(images, torch.zeros(4, dtype=torch.long))
     return DeviceNode(
-        0, trainer, data, transport, ["server-0", "server-1"], layout=LAYOUT,
+        0, trainer, data, transport, servers, layout=LAYOUT,
         metadata=DeviceMetadata((4, 0)),
     )  # fmt: skip
 
@@ -129,6 +131,64 @@ def test_a_server_that_is_frozen_while_it_sends_is_left_for_who_takes_over():
     assert device_on(transport).run() == "over"
     looks = [timeout_s for _, kind, timeout_s in transport.asked if kind == STATE.name]
     assert looks == [1.0, 2.0, 4.0, 8.0]
+
+
+class Clock:
+    """Shows as much time as pulls have waited."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def monotonic(self):
+        return self.now_s
+
+
+class SilentServer(DyingServer):
+    """A transport on which server-0 has a turn, or a task, only after a long time."""
+
+    def __init__(self, clock, *, turn_s, task_s, why=Reason.NO_ANSWER):
+        super().__init__(why, glances=10**6)
+        self._clock, self._turn_s, self._task_s = clock, turn_s, task_s
+
+    def pull(self, peers, key, *, timeout_s, **how):
+        if key.kind == TASK.name and self._comes_after(self._task_s, timeout_s):
+            task = Task(0, Load(4, 1), 1, 3, False)
+            return Replies(("server-0",), (TASK.to_payload(task.as_json()),))
+        if key.kind == STATE.name:
+            return Replies(("server-0",), (np.zeros(LAYOUT.length, np.float32),))
+        first = key.kind == TURN.name and key.round == 1 and "server-0" in peers
+        if first and self._comes_after(self._turn_s, timeout_s):
+            return self._turn("server-0", 1, Announcement(0, frozenset([0])))
+        if key.kind == TURN.name and not first:
+            self._clock.now_s += timeout_s
+        silent = {peer: Silence(self._why, "") for peer in peers}
+        return Replies((), (), silent=silent)
+
+    def _comes_after(self, at_s, timeout_s):
+        waited_s = min(timeout_s, max(0.0, at_s - self._clock.now_s))
+        self._clock.now_s += waited_s
+        return self._clock.now_s >= at_s
+
+
+@pytest.mark.parametrize("servers", [["server-0"], ["server-0", "server-1"]])
+@pytest.mark.parametrize(("turn_s", "task_s"), [(3000.0, 3000.0), (0.0, 3000.0), (500.0, 900.0)])
+def test_a_server_that_is_there_is_waited_for_however_long(monkeypatch, servers, turn_s, task_s):
+    """Its user may have said --round-timeout-s 3600."""
+    clock = Clock()
+    monkeypatch.setattr(device_node, "time", clock)
+    with pytest.raises(Trained):
+        device_on(SilentServer(clock, turn_s=turn_s, task_s=task_s), Trains(), servers).run()
+
+
+@pytest.mark.parametrize("servers", [["server-0"], ["server-0", "server-1"]])
+@pytest.mark.parametrize(("turn_s", "task_s"), [(3000.0, 3000.0), (0.0, 3000.0)])
+def test_servers_that_cannot_be_reached_are_given_up(monkeypatch, servers, turn_s, task_s):
+    clock = Clock()
+    monkeypatch.setattr(device_node, "time", clock)
+    transport = SilentServer(clock, turn_s=turn_s, task_s=task_s, why=Reason.UNREACHABLE)
+    with pytest.raises(RunError, match=r"reached none of .* for 600 s, and gives up"):
+        device_on(transport, Trains(), servers).run()
+    assert clock.now_s <= 1250
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def device(
     give_up_s: Annotated[
         float,
         Parameter(
-            help="How long to wait for a server to say anything.",
+            help="How long to wait while no server can be reached.",
             validator=validators.Number(gt=0),
         ),
     ] = 600.0,

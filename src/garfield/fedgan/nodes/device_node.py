@@ -65,10 +65,9 @@ class DeviceLimits:
 
     ask_s: float = 30.0
     """For a turn, before it asks again."""
-    fetch_s: float = 120.0
-    """For a task and its state."""
     give_up_s: float = 600.0
-    """For any server to say anything at all."""
+    """While its server, or any that may lead, cannot be reached. One that is there and says nothing
+    has its reasons: devices of a round that are slower, or have not joined."""
 
 
 class _TurnOver(Exception):  # noqa: N818 (a signal within this file)
@@ -134,8 +133,8 @@ class DeviceNode:
 
     def _next(self) -> tuple[str, Announcement]:
         """The next turn that this device hears of, and by whom."""
-        deadline = time.monotonic() + self._limits.give_up_s
-        while (left_s := deadline - time.monotonic()) > 0:
+        heard = time.monotonic()
+        while (left_s := heard + self._limits.give_up_s - time.monotonic()) > 0:
             found = self._newest(self._servers, min(self._limits.ask_s, left_s))
             steps = found.replies.steps
             if steps:
@@ -145,8 +144,10 @@ class DeviceNode:
                     return server, Announcement.read(found.documents[server])
                 except InputError as problem:
                     _log.warning("%s says what is no turn: %s", server, problem)
+            if any(why.reason.may_pass for why in found.replies.silent.values()):
+                heard = time.monotonic()
         raise RunError(
-            f"{self._transport.name} has heard of none of {', '.join(self._servers)} for "
+            f"{self._transport.name} has reached none of {', '.join(self._servers)} for "
             f"{self._limits.give_up_s:g} s, and gives up. Start it again when they are back."
         )
 
@@ -230,29 +231,32 @@ class DeviceNode:
         likely, so then it is the others who are listened to, and this one is tried in between.
         What has begun to come is asked for again from its beginning, with twice the time: over a
         slow link all of it comes in the end, after three times as long at most.
+
+        How long a turn may take is for the server to say: as long as it is there, it is waited for.
         """
         others = [name for name in self._servers if name != server]
-        look_s, glance_s = (_LOOK_S, _GLANCE_S) if others else (self._limits.fetch_s, 0.0)
-        deadline = time.monotonic() + self._limits.fetch_s
-        while (left_s := deadline - time.monotonic()) > 0:
+        give_up_s = self._limits.give_up_s
+        look_s, glance_s = (_LOOK_S, _GLANCE_S) if others else (give_up_s, 0.0)
+        heard = time.monotonic()
+        while time.monotonic() < heard + give_up_s:
             replies = self._transport.pull(
-                [server], key, length=length, until=first(1), timeout_s=min(look_s, left_s)
+                [server], key, length=length, until=first(1), timeout_s=look_s
             )
             if replies.rows:
                 return replies.rows[0]
             why = replies.silent[server]
             if replies.gone or why.reason is Reason.REFUSED:
                 raise _TurnOver(f"{key.kind}: {why}")
-            if not others:
-                continue
+            if why.reason.may_pass:
+                heard = time.monotonic()
             if why.reason in _COMING:
                 look_s, glance_s = 2 * max(look_s, _LOOK_S), _GLANCE_S
-            else:
+            elif others:
                 is_lost = why.reason in _LOST
                 look_s, glance_s = (_GLANCE_S, _LOOK_S) if is_lost else (_LOOK_S, _GLANCE_S)
-            if self._newest(others, glance_s).replies.steps:
+            if others and self._newest(others, glance_s).replies.steps:
                 raise _TurnOver(f"a later one was announced while {server} was silent")
-        raise _TurnOver(f"{key.kind} did not come in {self._limits.fetch_s:g} s")
+        raise _TurnOver(f"{key.kind} did not come: {server} was not reached for {give_up_s:g} s")
 
     def _newest(self, servers: Sequence[str], timeout_s: float) -> DocumentReplies:
         """Announcements that are later than what was heard of."""
