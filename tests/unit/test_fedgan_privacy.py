@@ -18,6 +18,9 @@ from garfield.fedgan.device import DeviceData, Task, Trainer
 from garfield.fedgan.gan import Gan
 from garfield.fedgan.load import Load
 from garfield.fedgan.networks import gan_for
+from garfield.fedgan.nodes.messages import About
+from garfield.fedgan.nodes.node_process import trainer_of
+from garfield.fedgan.nodes.process_training import ProcessTraining
 from garfield.fedgan.settings import FedganSettings, PrivacySettings
 from garfield.fedgan.simulation import simulated
 from garfield.runs.run_directory import RunDirectory
@@ -365,6 +368,41 @@ def test_what_cannot_be_bounded_is_refused(changed, message):
 def test_budgets_that_mean_nothing_are_refused_with_numbers(given, message):
     with pytest.raises(ConfigError, match=message):
         federation(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"dp_delta": 0.5}, r"A delta of 0.5 allows giving away one of 20 images .* below 0.05"),
+        ({"dp_epsilon": 0.01}, r"pays for no iteration: .* image of 20 costs ε = .* of 0.01"),
+    ],
+)
+def test_a_device_of_its_own_refuses_a_budget_that_means_nothing(given, message, tmp_path):
+    about = About("lsgan(width=0.0625, group_norm=True)", (1, 16, 16), ("a", "b"), False, "reset")
+    with pytest.raises(ConfigError, match=message):
+        trainer_of(about, limits(**given), tmp_path / "accounts" / "mine.json", 20)
+    assert not (tmp_path / "accounts").exists()
+    trainer_of(about, limits(), tmp_path / "accounts" / "mine.json", 20)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"dp_delta": 0.5}, "A delta of 0.5 allows giving away one of"),
+        ({"dp_epsilon": 0.01}, r"No device can pay for a single round: .* of 0.01"),
+    ],
+)
+def test_processes_are_not_started_with_a_budget_that_means_nothing(given, message, tmp_path):
+    settings = made(
+        FedganSettings,
+        {
+            "gan": "lsgan(width=0.0625, group_norm=True)", "devices": 3, "fraction": 1.0,
+            "dp_epsilon": 5.0,
+        } | given,
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match=message):
+        ProcessTraining(settings, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_without_opacus_the_extra_is_named(monkeypatch):

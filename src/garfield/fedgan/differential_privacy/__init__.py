@@ -19,6 +19,7 @@ the lowest bits of such noise can tell more.
 """
 
 from garfield.fedgan.differential_privacy.account import PrivacyAccount
+from garfield.fedgan.differential_privacy.budget import check_budget, check_budgets
 from garfield.fedgan.differential_privacy.private_networks import PrivateNetworks, PrivateTrainer
 from garfield.fedgan.differential_privacy.simulated_devices import PrivateDevices, private_devices
 
@@ -27,5 +28,7 @@ __all__ = [
     "PrivateDevices",
     "PrivateNetworks",
     "PrivateTrainer",
+    "check_budget",
+    "check_budgets",
     "private_devices",
 ]

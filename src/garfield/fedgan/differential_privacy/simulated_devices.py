@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from garfield.core.errors import ConfigError
 from garfield.fedgan.averaging import State
 from garfield.fedgan.device import DeviceData, Task, Update
 from garfield.fedgan.differential_privacy.account import PrivacyAccount
+from garfield.fedgan.differential_privacy.budget import check_budgets
 from garfield.fedgan.differential_privacy.private_networks import PrivateNetworks, PrivateTrainer
 from garfield.fedgan.gan import Gan
 from garfield.fedgan.load import Load
@@ -60,27 +60,6 @@ class PrivateDevices:
         for device in asked:
             self.accounts[device].pay(self._loads[device], self._samples[device])
 
-    def check(self) -> None:
-        """Raise ConfigError if the budget means nothing, or nobody can pay for a first round."""
-        limits, most = self._limits, max(self._samples)
-        if limits.dp_delta >= 1 / most:
-            raise ConfigError(
-                f"A delta of {limits.dp_delta:g} allows giving away one of {most} images whole. "
-                f"Set --dp-delta well below {1 / most:.2g}."
-            )
-        if len(self.spent()) == len(self.accounts):
-            costs = [
-                account.epsilon_after(load, samples)
-                for account, load, samples in zip(
-                    self.accounts, self._loads, self._samples, strict=True
-                )
-            ]
-            raise ConfigError(
-                f"No device can pay for a single round: the cheapest costs ε = {min(costs):.3g} "
-                f"of {limits.dp_epsilon:g}. Raise --dp-noise (now {limits.dp_noise:g}), lower "
-                "--batch or --local-steps, give devices more images, or raise --dp-epsilon."
-            )
-
 
 def private_devices(
     gan: Gan, devices: Sequence[DeviceData], loads: Sequence[Load], settings: FedganSettings
@@ -89,5 +68,5 @@ def private_devices(
     if settings.privacy.dp_epsilon is None:
         return None
     found = PrivateDevices(gan, devices, loads, settings)
-    found.check()
+    check_budgets(settings.privacy, loads, [len(data) for data in devices])
     return found

@@ -85,7 +85,7 @@ def join_as_device(
     if about.clusters is None:
         declares(own)  # what cannot be declared is told before anything is built
     tell(f"{name} takes part in {about.gan} with {len(own)} images.{_told_of(about)}")
-    trainer = trainer_of(about, privacy, account or Path())
+    trainer = trainer_of(about, privacy, account or Path(), len(own))
     # another one than at an earlier start: data may have changed since
     version = secrets.randbelow(FIRST_VERSIONS)
     return take_part(

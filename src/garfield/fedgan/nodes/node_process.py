@@ -105,7 +105,8 @@ def run_device(
     classes = len(about.classes)
     channel.send({"event": "joins", "node": channel.name})
     give_up_s = settings.processes.join_timeout_s + 10 * settings.processes.round_timeout_s
-    trainer = trainer_of(about, settings.privacy, Path(accounts) / f"{channel.name}.json")
+    account = Path(accounts) / f"{channel.name}.json"
+    trainer = trainer_of(about, settings.privacy, account, len(own))
     why = take_part(
         number, channel.name, about, trainer, own,
         lambda data: declared_by(number, data, classes, settings), wiring, servers_at, give_up_s,
@@ -133,8 +134,12 @@ def load_files(files: Iterable[str]) -> None:
         user_files.load(Path(file))
 
 
-def trainer_of(about: About, limits: PrivacySettings, account: Path) -> Training:
-    """What a device trains with; an account of its privacy is kept in that file, if it has any."""
+def trainer_of(about: About, limits: PrivacySettings, account: Path, samples: int) -> Training:
+    """What a device of so many images trains with.
+
+    An account of its privacy is kept in that file, if it has any; ConfigError for a budget that
+    means nothing.
+    """
     gan = gan_of(about)
     if limits.dp_epsilon is None:
         return Trainer(gan)
@@ -142,8 +147,10 @@ def trainer_of(about: About, limits: PrivacySettings, account: Path) -> Training
         PrivacyAccount,
         PrivateNetworks,
         PrivateTrainer,
+        check_budget,
     )
 
+    check_budget(limits, samples)
     account.parent.mkdir(parents=True, exist_ok=True)
     return PrivateTrainer(PrivateNetworks(gan, limits), PrivacyAccount(limits, path=account))
 

@@ -22,6 +22,8 @@ from garfield.fedgan.assembling import federated_server
 from garfield.fedgan.averaging import check_alike
 from garfield.fedgan.cluster_features import features_for
 from garfield.fedgan.clustering import PublishedClusters, cluster_names
+from garfield.fedgan.differential_privacy import check_budgets
+from garfield.fedgan.image_data import devices_of
 from garfield.fedgan.metadata import DeviceMetadata, MetadataTable
 from garfield.fedgan.nodes.committed import clusters_of
 from garfield.fedgan.nodes.messages import About, AboutClusters
@@ -30,7 +32,7 @@ from garfield.fedgan.nodes.secure_round import MOST as MOST_SECURE
 from garfield.fedgan.sampling import round_size
 from garfield.fedgan.saved_weights import Described, export
 from garfield.fedgan.settings import MOST_PROCESSES, FedganSettings
-from garfield.fedgan.simulation import Federation
+from garfield.fedgan.simulation import Federation, declared
 from garfield.fedgan.state import LearningState, StateDatabase, open_state_database
 from garfield.fedgan.training import Evaluation, Training
 from garfield.report.fedgan_summary import FedganHistory
@@ -115,6 +117,8 @@ class ProcessTraining(Training):
     ) -> None:
         check_processes(settings)
         super().__init__(settings, path, evaluation)
+        if settings.privacy.dp_epsilon is not None:
+            self._check_budgets()
         count, servers = settings.population.devices, settings.processes.servers
         self.devices = tuple(f"device-{k}" for k in range(count))
         self.servers = tuple(f"server-{k}" for k in range(servers))
@@ -129,6 +133,15 @@ class ProcessTraining(Training):
         self._open = ExitStack()
         self.supervisor: Supervisor | None = None
         self._started = False
+
+    def _check_budgets(self) -> None:
+        """Of the devices that are started here; each looks at its own again."""
+        own = devices_of(self.dataset, self.settings)
+        table = declared(own, len(self.dataset.classes), self.settings, frozenset())
+        full = self.server.rules.load
+        strength = zip(table.memory_mb, table.compute, strict=True)
+        loads = [full.of(memory, compute) for memory, compute in strength]
+        check_budgets(self.settings.privacy, loads, [len(data) for data in own])
 
     def run(self, tell: Sink, *, resumed: bool) -> None:
         """Start all processes, and follow what they commit until all rounds are over."""
