@@ -60,6 +60,12 @@ def device(
         Path | None,
         Parameter(metavar="FILE", help="Where it keeps what it has spent; needed with a budget."),
     ] = None,
+    secure_aggregation: Annotated[
+        bool,
+        Parameter(
+            help="Take part only if networks leave it behind masks, and the server sees their sum."
+        ),
+    ] = False,
     give_up_s: Annotated[
         float,
         Parameter(
@@ -94,7 +100,8 @@ def device(
         name, number, servers, lambda about: own_images(dataset_for(wanted), about),
         certificates=certificates, memory_mb=memory_mb, compute=compute,
         privacy=PrivacySettings(dp_epsilon, dp_delta, dp_clip, dp_noise), account=account,
-        noise_epsilon=noise_epsilon, give_up_s=give_up_s, tell=print_line,
+        noise_epsilon=noise_epsilon, secure_aggregation=secure_aggregation, give_up_s=give_up_s,
+        tell=print_line,
     )  # fmt: skip
     print_line(f"{name} is done: {why}.")
     return DONE

@@ -51,6 +51,7 @@ def join_as_device(
     privacy: PrivacySettings | None = None,
     account: Path | None = None,
     noise_epsilon: float | None = None,
+    secure_aggregation: bool = False,
     give_up_s: float = 600.0,
     tell: Callable[[str], None] = lambda line: None,
 ) -> str:
@@ -58,7 +59,8 @@ def join_as_device(
 
     `servers` are addresses, of server-0, server-1 and so on; `data` finds this device's samples
     once it is known what is trained. With a budget of `privacy`, its `account` is kept in a file;
-    with a `noise_epsilon`, counts are noised before they leave.
+    with a `noise_epsilon`, counts are noised before they leave. With `secure_aggregation`, it takes
+    part in no training where a server sees its networks by themselves.
     """
     privacy = privacy or PrivacySettings()
     if privacy.dp_epsilon is not None and account is None:
@@ -66,6 +68,11 @@ def join_as_device(
     servers_at = {f"server-{k}": address for k, address in enumerate(servers)}
     wiring = Wiring(tuple(servers_at), (name,), None if certificates is None else str(certificates))
     about = _heard(name, wiring, servers_at, give_up_s)
+    if secure_aggregation and not about.secure_aggregation:
+        raise ConfigError(
+            "In this training the server sees the networks of each device. Let it be begun with "
+            "--secure-aggregation, or take part without."
+        )
     promised = privacy.dp_epsilon is not None or noise_epsilon is not None
     if about.clusters is not None and about.clusters.tells_sums and promised:
         raise ConfigError(

@@ -15,11 +15,14 @@ who arrived, divided by the sum of their weights, is the weighted mean of their 
 state before, to 1e-10 and better. It takes twice the bytes of a plain update. Who is lost before
 its vector has arrived is left out. More than half of the devices must stay to the end, else the
 round is given up, and nobody's vector was seen.
+
+It hides vectors from a server that keeps to this and looks at all that it gets. One that does not
+could hand every device keys of its own making for all the others, and see through their masks. A
+weight is bounded from below, and with it how far one device can be made to stand out in the sum.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -27,6 +30,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from garfield.core.bounds import shown
 from garfield.core.errors import InputError
 from garfield.core.types import Floats
 from garfield.fedgan.secure_aggregation import (
@@ -64,6 +68,8 @@ MOST = 200
 """Devices of a round: what one document holds the keys of."""
 CLIP = 2.0**20
 """What a number may change by in a round, at most."""
+LEAST_WEIGHT = 0.01
+"""Of a device, beside the one that counts most."""
 
 
 def numbers_for(devices: int) -> FixedPoint:
@@ -74,6 +80,12 @@ def numbers_for(devices: int) -> FixedPoint:
 def threshold_of(devices: int) -> int:
     """How many must stay to the end: more than half."""
     return devices // 2 + 1
+
+
+def weights_of(shares: Mapping[str, float]) -> dict[str, float]:
+    """What each device multiplies by: its share, of those that count least raised to the least."""
+    largest = max(shares.values())
+    return {name: max(share / largest, LEAST_WEIGHT) for name, share in shares.items()}
 
 
 def session_of(turn: int) -> bytes:
@@ -246,6 +258,6 @@ def _terms(told: Document) -> tuple[int, int, float]:
         raise InputError("A threshold and a number of devices were waited for.")
     if threshold != threshold_of(devices):
         raise InputError(f"More than half of {devices} devices must stay, not {threshold}.")
-    if not isinstance(weight, float) or not math.isfinite(weight) or not 0 < weight <= 1:
-        raise InputError("A weight is beyond 0 and at most 1.")
+    if not isinstance(weight, float) or not LEAST_WEIGHT <= weight <= 1:
+        raise InputError(f"A weight is within {LEAST_WEIGHT}..1, got {shown(weight)}.")
     return threshold, devices, weight

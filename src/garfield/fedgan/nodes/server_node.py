@@ -18,7 +18,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from garfield.core.errors import (
@@ -53,7 +53,7 @@ from garfield.fedgan.nodes.messages import (
     later_than,
 )
 from garfield.fedgan.nodes.secure_round import SERVERS_SAY as SECURE_SERVERS_SAY
-from garfield.fedgan.nodes.secure_round import SecureServerRound
+from garfield.fedgan.nodes.secure_round import SecureServerRound, weights_of
 from garfield.fedgan.nodes.server_clusters import ServerClusters
 from garfield.fedgan.nodes.server_start import ServerStart
 from garfield.fedgan.nodes.state_vector import StateLayout
@@ -297,8 +297,7 @@ class ServerNode:
         """A round in which no more than the sum of what devices changed is seen."""
         names = {self._devices[device]: device for device in plan.devices}
         shares = {self._devices[d]: share for d, share in server.shares_of(plan).items()}
-        largest = max(shares.values())
-        weights = {name: share / largest for name, share in shares.items()}
+        weights = weights_of(shares)
         round_s = self._limits.round_s
         hidden = SecureServerRound(
             self._transport, self._outbox, at, layout.length,
@@ -316,7 +315,10 @@ class ServerNode:
             state = layout.changed(server.state, hidden.mean(weights))
             losses = {names[name]: _losses(reports.get(names[name])) for name in arrived}
             refused = {names[name]: why for name, why in hidden.silent.items()}
-            return server.finish_joined(plan, losses, state, refused), reports
+            record = server.finish_joined(plan, losses, state, refused)
+            used = [weights[self._devices[device]] for device in record.took_part]
+            counted = tuple(weight / sum(used) for weight in used)
+            return replace(record, weights=counted), reports
         except DivergedError:
             raise
         except (RunError, InputError) as problem:
