@@ -33,6 +33,30 @@ def test_rights_come_back_from_their_header(access: Access) -> None:
     assert Access.from_header(header) == access
 
 
+def test_an_account_with_escapes_in_its_storage_url_is_sent_without() -> None:
+    access = Access.for_swift_token("t", "https://swift/v1/AUTH_us%3Aann/")
+    assert access.account == "/v1/AUTH_us:ann"
+    assert Access.from_header(access.as_header()) == access
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("https://s3/c/x?X-Amz-Signature=1&AWSAccessKeyId=me", "version 2"),
+        ("https://s3/c\t/x?X-Amz-Signature=1", "no address"),  # urlsplit leaves the tab out
+        ("https://s3/c/x\n?X-Amz-Signature=1", "no address"),
+    ],
+)
+def test_a_presigned_address_that_the_store_could_read_otherwise_is_refused(
+    url: str, says: str
+) -> None:
+    store = open_store(
+        "s3://c", Access("s3", reads={"x": url}), StoreSettings(s3_endpoint="https://s3")
+    )
+    with pytest.raises(AccessDenied, match=says):
+        store.get("x")
+
+
 def test_nothing_secret_is_printed() -> None:
     for access in SOUND:
         for secret in ("AUTH_tk0", "secret", "Signature"):
@@ -51,6 +75,10 @@ def test_nothing_secret_is_printed() -> None:
         {"kind": "swift", "token": "t", "account": "/v2/a"},
         {"kind": "swift", "token": "t", "account": "//evil/v1/a"},
         {"kind": "swift", "token": "t", "account": "/v1/a?x"},
+        # what Swift takes back is another way to write an account, or a container behind it
+        {"kind": "swift", "token": "t", "account": "/v1/%41UTH_ann"},
+        {"kind": "swift", "token": "t", "account": "/v1/AUTH_ann%2Fother"},
+        {"kind": "swift", "token": "t", "account": "/v1/."},  # left out on the way there
         {"kind": "swift", "token": "t\r\nX-Other: 1", "account": "/v1/a"},
         {"kind": "swift", "token": 5, "account": "/v1/a"},
         {"kind": "swift", "token": "t", "account": "/v1/a", "reads": {"a": "b"}},
@@ -121,7 +149,7 @@ def test_a_plain_http_store_elsewhere_is_refused_before_anything_is_sent() -> No
     "url",
     ["", "photos", "http://x", "s3://", "s3:///x", "s3://a@b/c", "s3://a:80/c", "s3://a/../b",
      "s3://a/b?x=1", "swift://a/b#c", "file://host/x", "file:x", "file:///x%00y", "swift://%2e%2e/x",
-     "s3://a//b/%0a"],
+     "s3://a//b/%0a", "swift://photos%2Fann", "s3://photos%3A80/x"],
 )  # fmt: skip
 def test_addresses_that_are_no_stores_are_refused(url: str) -> None:
     with pytest.raises(GarfieldError):

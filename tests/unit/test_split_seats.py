@@ -75,6 +75,7 @@ def test_a_tenant_is_an_account_a_key_or_a_token():
     renewed = Access("swift", token="AUTH_tk1", account="/v1/AUTH_ann")
     bob = Access("swift", token="AUTH_tk0", account="/v1/AUTH_bob")
     assert swift.tenant("a") == renewed.tenant("a") != bob.tenant("a")
+    assert Access("swift", token="t", account="/v1.0/AUTH_ann").tenant("a") == swift.tenant("a")
     ann, tomorrow = signed("ANN"), signed("ANN", date="20261120")
     assert ann.tenant("a") == tomorrow.tenant("a") != signed("BOB").tenant("a")
     assert signed("ANN/20990101").tenant("a") != ann.tenant("a")  # a key that looks like ours

@@ -76,9 +76,10 @@ def _bucket(url: str) -> tuple[str, str]:
             check_name(prefix)
     except InputError as problem:
         raise ConfigError(f"{url[:80]} is no store: {problem}") from None
-    if "@" in bucket or ":" in bucket or parts.query or parts.fragment or len(bucket) > 255:
+    bucket = unquote(bucket)
+    if {*"@:/"} & {*bucket} or parts.query or parts.fragment or len(bucket) > 255:
         raise ConfigError(
             f"{url[:80]} is no store. Write {parts.scheme}://bucket/prefix; "
             "address and keys are settings."
         )
-    return unquote(bucket), prefix + "/" if prefix else ""
+    return bucket, prefix + "/" if prefix else ""

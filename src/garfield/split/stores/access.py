@@ -20,7 +20,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from garfield.core.errors import AccessDenied, ConfigError
 from garfield.core.files import as_json
@@ -28,7 +28,9 @@ from garfield.core.files import as_json
 MAX_HEADER = 16 << 10
 KINDS = ("swift", "s3", "file")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,4096}")
-_ACCOUNT = re.compile(r"/v1(\.0)?/[A-Za-z0-9_.:%~-]{1,256}")
+_ACCOUNT = re.compile(r"/v1(?:\.0)?/[A-Za-z0-9_:~-][A-Za-z0-9_.:~-]{0,255}")
+"""Of an account there is one spelling: no escapes, which Swift would take back, and no dots in
+front, which are left out on the way there."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Access:
     @classmethod
     def for_swift_token(cls, token: str, storage_url: str) -> Access:
         """Rights of a token, in the account that a storage URL ends with."""
-        return cls("swift", token=token, account=urlsplit(storage_url).path.rstrip("/"))
+        return cls("swift", token=token, account=unquote(urlsplit(storage_url).path).rstrip("/"))
 
     def tenant(self, name: str) -> str:
         """A digest of whose rights these are, as far as they reach this object.
@@ -58,7 +60,8 @@ class Access:
         """
         whose = self.token
         if self.kind == "swift":
-            whose = self.account  # of which there are as many tokens as somebody cares to ask for
+            # not the token: there are as many as somebody cares to ask for; nor /v1.0, which is /v1
+            whose = self.account.rpartition("/")[2]
         elif self.kind == "s3":
             signed = parse_qs(urlsplit(self.reads.get(name, "")).query)
             credential = signed.get("X-Amz-Credential", [""])[0]  # KEY/DATE/REGION/s3/aws4_request
@@ -108,7 +111,7 @@ def _is_sound(raw: Any) -> bool:
             return False
     elif not _TOKEN.fullmatch(token):  # nothing that could end a header and begin another
         return False
-    if raw["kind"] == "swift" and (not _ACCOUNT.fullmatch(account) or ".." in account):
+    if raw["kind"] == "swift" and not _ACCOUNT.fullmatch(account):
         return False
     return all(
         isinstance(urls, dict)

@@ -6,6 +6,7 @@ host, bucket or object, or without a signature, is refused before anything is se
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NoReturn
@@ -23,6 +24,7 @@ from garfield.split.stores.contract import REQUEST_S, check_name, check_range
 from garfield.split.stores.settings import StoreSettings, origin
 
 KEPT = 16  # connections, while nobody uses them
+_AS_SIGNED = re.compile(r"[\x21-\x7e]+")
 
 
 class PresignedStore:
@@ -111,6 +113,8 @@ class PresignedStore:
         url = given.get(name)
         if url is None:
             raise AccessDenied(f"The request brings no presigned {method} for {name}.")
+        if not _AS_SIGNED.fullmatch(url):  # what else is in it, we and urllib3 read differently
+            raise AccessDenied(f"The presigned {method} for {name} is no address.")
         try:
             ours = origin(url) == origin(self._endpoint)
             parts = urlsplit(url)
@@ -123,9 +127,12 @@ class PresignedStore:
         signed = parse_qsl(parts.query, keep_blank_values=True)
         if not dict(signed).get("X-Amz-Signature"):
             raise AccessDenied(f"The {method} for {name} is not signed.", status=401)
-        if len({key.lower() for key, _ in signed}) < len(signed):
-            # the store believes one of them, and we might count the request for the other
+        keys = {key.lower() for key, _ in signed}
+        # the store believes one of them, and we might count the request for the other
+        if len(keys) < len(signed):
             raise AccessDenied(f"The presigned {method} for {name} says something twice.")
+        if "awsaccesskeyid" in keys:
+            raise AccessDenied(f"The {method} for {name} is signed by version 2. Take version 4.")
         return url
 
 
