@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,11 +20,13 @@ from garfield.core.errors import (
     StoreUnreachable,
 )
 from garfield.split.scheduler import Batching
+from garfield.split.server.app import SplitApp
 from garfield.split.server.extraction_sizes import READ
 from garfield.split.server.memory import Measured
 from garfield.split.server.outlet import PIECE, ClientGone, Outlet
 from garfield.split.server.queue import RequestQueue
 from garfield.split.server.reading import check_below, read_object
+from garfield.split.server.room import Room
 from garfield.split.server.settings import ServeSettings, amount
 from garfield.split.server.spool import Spool
 from garfield.split.wire import as_refusal
@@ -82,6 +85,63 @@ def test_what_memory_does_not_hold_goes_to_disk_and_comes_in_order(tmp_path):
     assert max(map(len, taken)) <= PIECE
     assert spool.held_bytes == 0
     assert not [*tmp_path.iterdir()]  # nor was there a name at any time
+
+
+def test_answers_that_nobody_takes_share_one_memory_however_many_they_are(tmp_path):
+    settings = ServeSettings(store="s3://", buffer="4MiB", buffers="8MiB")
+    spool = Spool(tmp_path, 100 * MiB)
+    http = SimpleNamespace(client=SimpleNamespace(host="192.0.2.7"))
+
+    async def ten_messages(out, seat):
+        for _ in range(10):
+            await out.put(bytes(MiB))
+        out.end()
+
+    async def main():
+        app = SplitApp(SimpleNamespace(settings=settings, spool=spool))
+        answers = [app._stream(http, ten_messages) for _ in range(5)]
+        await asyncio.gather(*(each._producer for each in answers))
+        assert sum(each._out._held for each in answers) == app.memory.held_bytes == 8 * MiB
+        assert spool.held_bytes == 42 * MiB
+        for each in answers:
+            taken = [len(piece) async for piece in each._out.pieces()]
+            assert sum(taken) == 10 * MiB
+            each._out.abandon()
+        assert (app.memory.held_bytes, spool.held_bytes) == (0, 0)
+
+    asyncio.run(main())
+
+
+def test_an_answer_that_is_given_up_lets_go_of_its_memory_once(tmp_path):
+    memory = Room(10)
+
+    async def main():
+        out = Outlet(10, memory=memory)
+        await out.put(b"abc")
+        pieces = out.pieces()
+        await anext(pieces)  # being sent
+        out.abandon()
+        assert memory.held_bytes == 0
+        out.end()
+        assert [piece async for piece in pieces] == []
+        assert memory.held_bytes == 0
+
+    asyncio.run(main())
+
+
+def test_an_answer_holds_one_message_also_where_others_have_all_of_the_memory(tmp_path):
+    memory = Room(4)
+
+    async def main():
+        greedy, other = Outlet(4, memory=memory), Outlet(4, memory=memory)
+        await greedy.put(b"aaaa")
+        await other.put(b"bb")
+        waiting = asyncio.ensure_future(other.put(b"b"))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        waiting.cancel()
+
+    asyncio.run(main())
 
 
 def test_where_the_disk_has_no_room_a_producer_waits_for_its_client(tmp_path):

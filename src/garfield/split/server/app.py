@@ -32,10 +32,10 @@ from garfield.core.files import as_json
 from garfield.split.server.http import cut_off
 from garfield.split.server.outlet import PIECE, Outlet
 from garfield.split.server.profiling import profile
+from garfield.split.server.room import Room
 from garfield.split.server.seats import Seat, Seats
 from garfield.split.server.service import SplitService
 from garfield.split.server.settings import amount
-from garfield.split.server.spool import SpooledAnswer
 from garfield.split.server.status import status_of
 from garfield.split.server.whole_training import train_whole
 from garfield.split.wire import (
@@ -63,6 +63,8 @@ class SplitApp:
     def __init__(self, service: SplitService) -> None:
         self.service, self.settings = service, service.settings
         self._buffer = amount(self.settings.buffer, "buffer")
+        self.memory = Room(amount(self.settings.buffers, "buffers"))
+        """Of all answers that wait to be taken."""
         self._seats = Seats(self.settings.most_per_client)
         self._measuring = Seats(self.settings.most_per_client)
         """Measurements of the link, which need no rights: they take no seat from whoever works."""
@@ -126,7 +128,9 @@ class SplitApp:
                 await out.put(_ZEROS[: count - lo])
             out.end()
 
-        return self._streamed(http, zeros, self._measuring.taken(_address(http)), None)
+        seat = self._measuring.taken(_address(http))
+        # apart from the memory that answers share: all of its pieces are the same bytes
+        return self._streamed(Outlet(self._buffer), zeros, seat)
 
     async def stop(self) -> None:
         """Call off what is being computed."""
@@ -137,12 +141,10 @@ class SplitApp:
     def _stream(self, http: Request, produce: Produce) -> Response:
         """An answer that is computed while it is sent, one of a bounded number per client."""
         seat = self._seats.taken(_address(http))
-        return self._streamed(http, produce, seat, self.service.spool.answer())
+        out = Outlet(self._buffer, self.service.spool.answer(), self.memory)
+        return self._streamed(out, produce, seat)
 
-    def _streamed(
-        self, http: Request, produce: Produce, seat: Seat, spooled: SpooledAnswer | None
-    ) -> Response:
-        out = Outlet(self._buffer, spooled)
+    def _streamed(self, out: Outlet, produce: Produce, seat: Seat) -> Response:
         task = asyncio.get_running_loop().create_task(_awaited(produce(out, seat)))
         self._producing.add(task)
 

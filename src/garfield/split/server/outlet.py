@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 
+from garfield.split.server.room import Room
 from garfield.split.server.spool import Part, SpooledAnswer
 
 PIECE = 256 << 10  # bytes that are sent at once: what a slow client is timed by
@@ -16,11 +17,14 @@ class ClientGone(Exception):  # noqa: N818
 
 
 class Outlet:
-    """A buffer for one consumer: when it is full, more goes to disk; where it cannot, the producer
-    is held back."""
+    """A buffer for one consumer: when it is full, or the memory that it shares with others, more
+    goes to disk; where it cannot, the producer is held back."""
 
-    def __init__(self, most_bytes: int, spooled: SpooledAnswer | None = None) -> None:
+    def __init__(
+        self, most_bytes: int, spooled: SpooledAnswer | None = None, memory: Room | None = None
+    ) -> None:
         self._most, self._spooled = most_bytes, spooled
+        self._memory = memory or Room(most_bytes)
         self._pieces: deque[bytes | Part] = deque()
         self._held = 0
         self._ended = False
@@ -34,16 +38,26 @@ class Outlet:
         """Add bytes; waits until there is room, or none are held. ClientGone if all is in vain."""
         added: bytes | Part | None = None
         while not self._abandoned and added is None:
-            if not self._held or self._held + len(content) <= self._most:
-                added = content
-                self._held += len(content)
-            elif self._spooled is None or (added := self._spooled.added(content)) is None:
+            if (added := self._placed(content)) is None:
                 await self._change()
         if added is None:
             raise ClientGone
         self.has_begun = True
         self._pieces.append(added)
         self._changed.set()
+
+    def _placed(self, content: bytes) -> bytes | Part | None:
+        """Where bytes wait from now on; None if there is room for them nowhere."""
+        if self._held + len(content) <= self._most and self._memory.took(len(content)):
+            self._held += len(content)
+            return content
+        if self._spooled is not None and (part := self._spooled.added(content)) is not None:
+            return part
+        if self._held:
+            return None
+        self._memory.take_regardless(len(content))  # one message, or nobody would get anything
+        self._held += len(content)
+        return content
 
     def end(self, failure: BaseException | None = None) -> None:
         """No more will come; a failure is raised where bytes are taken. The first end counts."""
@@ -55,6 +69,7 @@ class Outlet:
     def abandon(self) -> None:
         """Nothing will be taken any more."""
         self._abandoned = True
+        self._let_go(self._held)
         if self._spooled is not None:
             self._spooled.close()
         self._changed.set()
@@ -80,10 +95,15 @@ class Outlet:
                 continue
             for lo in range(0, len(added), PIECE):
                 yield memoryview(added)[lo : lo + PIECE]
-            self._held -= len(added)
+            self._let_go(len(added))
             self._changed.set()
         if self._failure is not None:
             raise self._failure
+
+    def _let_go(self, count: int) -> None:
+        count = min(count, self._held)  # nothing is left once it was abandoned
+        self._held -= count
+        self._memory.give_back(count)
 
     async def _change(self) -> None:
         self._changed.clear()

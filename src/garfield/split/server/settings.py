@@ -15,6 +15,10 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
           "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}  # fmt: skip
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)")
 
+_AMOUNTS = (
+    "budget", "most_object", "most_weights", "weights_kept", "buffer", "buffers", "spool",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class ServeSettings:
@@ -61,6 +65,8 @@ class ServeSettings:
     """Disk for weights that were fetched before; rights are checked at every request."""
     buffer: str = "32MiB"
     """Features of one request that wait in memory for a client to take them."""
+    buffers: str = "512MiB"
+    """Memory for what waits so of all requests together."""
     spool: str = "4GiB"
     """Disk for what waits beyond that, of all requests: who reads slowly keeps no worker then."""
     receive_s: Annotated[float, Within(0, above=True)] = 15.0
@@ -82,7 +88,7 @@ class ServeSettings:
             raise ConfigError(
                 f"store must begin with swift://, s3:// or file://, got {self.store!r}."
             )
-        for name in ("budget", "most_object", "most_weights", "weights_kept", "buffer", "spool"):
+        for name in _AMOUNTS:
             amount(getattr(self, name), name)
         if self.limit_by not in ("auto", "cgroup-v1", "cgroup-v2", "rlimit"):
             raise ConfigError(

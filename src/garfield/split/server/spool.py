@@ -14,27 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from garfield.split.server.room import Room
 
-class Spool:
-    """Room on disk for all answers of a server together. Belongs to one event loop."""
+
+class Spool(Room):
+    """Room on disk for all answers of a server together."""
 
     def __init__(self, directory: Path, most_bytes: int) -> None:
-        self._directory, self._most = directory, most_bytes
-        self.held_bytes = 0
+        super().__init__(most_bytes)
+        self._directory = directory
 
     def answer(self) -> SpooledAnswer:
         """A place for one answer; nothing is on disk before something is put there."""
         return SpooledAnswer(self)
-
-    def took(self, count: int) -> bool:
-        """Take room for so many bytes; False if there is not as much."""
-        if self.held_bytes + count > self._most:
-            return False
-        self.held_bytes += count
-        return True
-
-    def give_back(self, count: int) -> None:
-        self.held_bytes -= count
 
     def opened(self) -> IO[bytes]:
         """A file without a name."""
