@@ -1,8 +1,10 @@
 """The parts of a split client, each by itself: work ahead, servers, bandwidth, cache."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import Queue
 
 import numpy as np
 import pytest
@@ -78,6 +80,11 @@ def server(*answers):
             body = self.rfile.read(int(self.headers["Content-Length"]))
             seen.append((self.headers.get(wire.ACCESS_HEADER), wire.decode_request(body)))
             (left.pop(0) if left else whole)(self)
+
+        def do_GET(self):  # its status
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
 
         def log_message(self, *_):
             pass
@@ -190,6 +197,64 @@ def test_a_server_that_failed_is_asked_again_after_a_while():
     # it fails, is let off for 1 s, fails again, is let off for 2 s, and is as good as the other
     assert asked_second == [1, 0, 1, 0, 1, 1]
     assert servers.retries == 2
+
+
+@contextmanager
+def hung_server():
+    """One that takes requests and answers none: the first line of each, and what ends them."""
+    lines, ended = Queue(), threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def handle(self):
+            lines.put(self.rfile.readline().decode().rpartition(" ")[0])
+            ended.wait(60)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = threading.Thread(target=http.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{http.server_port}", lines, ended
+        finally:
+            ended.set()
+            http.shutdown()
+            thread.join()
+
+
+def test_a_server_that_hangs_is_asked_for_its_status_before_it_is_taken_back(monkeypatch):
+    monkeypatch.setattr("garfield.split.client.servers._STATUS_S", 0.1)
+    now = [0.0]
+    with server() as (here, seen), hung_server() as (hung, lines, _):
+        settings = ServerSettings(answer_timeout_s=0.3)
+        servers = Servers([hung, here], settings, clock=lambda: now[0])
+        for now[0] in (0.0, 100.0, 200.0):
+            for _ in range(4):
+                servers.extract(REQUEST, "token", (3,), 2)
+        servers.close()
+        asked_hung = [lines.get() for _ in range(lines.qsize())]
+    assert asked_hung == ["POST /v1/extract", "GET /v1/status", "GET /v1/status"]
+    assert len(seen) == 12
+
+
+def test_others_go_on_while_one_waits_for_a_hung_servers_status():
+    now = [0.0]
+    with server() as (here, seen), hung_server() as (hung, lines, ended):
+        settings = ServerSettings(answer_timeout_s=0.3)
+        servers = Servers([hung, here], settings, clock=lambda: now[0])
+        while lines.empty():
+            servers.extract(REQUEST, "token", (3,), 2)
+        lines.get()
+        now[0], before = 100.0, len(seen)
+        with ThreadPoolExecutor(1) as threads:
+            prober = threads.submit(servers.extract, REQUEST, "token", (3,), 2)
+            assert lines.get(timeout=60) == "GET /v1/status"
+            for _ in range(4):
+                servers.extract(REQUEST, "token", (3,), 2)
+            assert len(seen) == before + 4
+            assert lines.empty()
+            ended.set()
+            prober.result()
+        servers.close()
+    assert len(seen) == before + 5
 
 
 @pytest.mark.parametrize("refusal", [each for each in wire.Refusal if not each.passes])

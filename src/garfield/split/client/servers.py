@@ -2,8 +2,8 @@
 
 A request goes to the servers in turn. One that cannot be reached, breaks off, or says that it
 cannot now is passed over for a while, and the request goes to the next; when all have failed,
-they are tried again after a pause, until `give_up_s` have passed. A refusal that no other
-server would take back, such as a wrong token or a damaged object, is raised at once.
+they are tried again after a pause, until `give_up_s` have passed (`rotation`). A refusal that no
+other server would take back, such as a wrong token or a damaged object, is raised at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -27,6 +26,7 @@ from garfield.core.errors import (
     SplitError,
 )
 from garfield.split import wire
+from garfield.split.client.rotation import Rotation
 from garfield.split.stores.settings import is_loopback
 
 if TYPE_CHECKING:
@@ -35,10 +35,8 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 _PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)
-_PASSED_OVER_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""For how long a server is not asked after its first failure, its second in a row, and so on."""
 _MOST_JSON = 8 << 20  # bytes of a status or a profile
-_STATUS_S = 5.0  # that a plan waits for a server to tell its load
+_STATUS_S = 5.0  # that a server has to tell its load: to a plan, and before it is taken back
 
 
 @dataclass(frozen=True)
@@ -61,25 +59,6 @@ class ServerSettings:
     clear. On a network that is yours alone."""
 
 
-@dataclass(frozen=True)
-class _PassedOver:
-    """A server that has failed: how often in a row, when last, and until when others are asked."""
-
-    failures: int = 0
-    last: float = 0.0
-    until: float = 0.0
-
-    def again(self, now: float) -> _PassedOver:
-        """After one more; requests that were under way together fail together, and count once."""
-        if now < self.until:
-            return replace(self, last=now)
-        pause_s = _PASSED_OVER_S[min(self.failures, len(_PASSED_OVER_S) - 1)]
-        return _PassedOver(self.failures + 1, now, now + pause_s)
-
-
-_NEVER_FAILED = _PassedOver()
-
-
 class Servers:
     """All of a training's servers. Used from several threads; closing it breaks off requests."""
 
@@ -95,9 +74,10 @@ class Servers:
         self.connections = settings.connections
         self._settings, self._clock = settings, clock
         self._client = _client(settings)
-        self._turn = 0
         self._lock = threading.Lock()
-        self._passed_over: dict[str, _PassedOver] = {}
+        self._rotation = Rotation(
+            self.urls, lambda url: self._status_at_once(url) is not None, clock
+        )
         self._closed = threading.Event()
         self.retries = 0
         self.received_bytes = 0
@@ -257,7 +237,7 @@ class Servers:
         deadline = self._clock() + self._settings.give_up_s
         problems: dict[str, str] = {}
         for attempt in range(1_000_000):
-            url = self._next()
+            url = self._rotation.next()
             try:
                 answer = ask(url)
             except RequestRefused as refused:
@@ -267,11 +247,9 @@ class Servers:
             except (httpx.HTTPError, httpx.StreamError, OSError, RuntimeError) as problem:
                 problems[url] = f"{type(problem).__name__} {problem}".strip()
             else:
-                self._passed_over.pop(url, None)
+                self._rotation.answered(url)
                 return answer
-            with self._lock:
-                failed = self._passed_over.get(url, _NEVER_FAILED)
-                self._passed_over[url] = failed.again(self._clock())
+            self._rotation.failed(url)
             if self._closed.is_set():
                 raise SplitError(f"The servers were closed while {what} was asked for.")
             if self._clock() >= deadline and problems.keys() == {*self.urls}:
@@ -286,19 +264,6 @@ class Servers:
             f"No server gave {what} in {self._settings.give_up_s:g} s. {told}. "
             "Start one again and resume, or name others with --server."
         )
-
-    def _next(self) -> str:
-        """The server whose turn it is; of those that are passed over, who failed last is last."""
-        now = self._clock()
-
-        def failed_at(url: str) -> float:
-            failed = self._passed_over.get(url, _NEVER_FAILED)
-            return failed.last if now < failed.until else -inf
-
-        with self._lock:
-            self._turn += 1
-            turns = [self.urls[(self._turn + i) % len(self.urls)] for i in range(len(self.urls))]
-            return min(turns, key=failed_at)
 
     def _count(self, received: int) -> None:
         with self._lock:
