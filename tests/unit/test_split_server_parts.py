@@ -27,11 +27,13 @@ from garfield.split.server.outlet import PIECE, ClientGone, Outlet
 from garfield.split.server.queue import RequestQueue
 from garfield.split.server.reading import check_below, read_object
 from garfield.split.server.room import Room
+from garfield.split.server.seats import Seats
 from garfield.split.server.settings import ServeSettings, amount
-from garfield.split.server.spool import Spool
+from garfield.split.server.spool import SHARES, Spool
 from garfield.split.wire import as_refusal
 
 MiB = 1 << 20
+SEAT = Seats(1).taken("192.0.2.7")
 
 
 # -- outlet -----------------------------------------------------------------------------------
@@ -67,18 +69,16 @@ def test_a_full_outlet_holds_its_producer_back_until_something_is_taken():
 
 
 def test_what_memory_does_not_hold_goes_to_disk_and_comes_in_order(tmp_path):
-    spool = Spool(tmp_path, 3 * PIECE)
+    spool = Spool(tmp_path, SHARES * 3 * PIECE)
     contents = [bytes([number]) * (PIECE + number) for number in range(3)] + [b"in memory"]
 
     async def main():
-        out = Outlet(PIECE + 9, spool.answer())
+        out = Outlet(PIECE + 9, spool.answer(SEAT))
         for content in contents:
             await out.put(content)  # returns, though nobody takes anything
         out.end()
-        taken = [bytes(piece) async for piece in out.pieces()]
         assert spool.held_bytes == 2 * PIECE + 3
-        out.abandon()
-        return taken
+        return [bytes(piece) async for piece in out.pieces()]
 
     taken = asyncio.run(main())
     assert b"".join(taken) == b"".join(contents)
@@ -89,7 +89,7 @@ def test_what_memory_does_not_hold_goes_to_disk_and_comes_in_order(tmp_path):
 
 def test_answers_that_nobody_takes_share_one_memory_however_many_they_are(tmp_path):
     settings = ServeSettings(store="s3://", buffer="4MiB", buffers="8MiB")
-    spool = Spool(tmp_path, 100 * MiB)
+    spool = Spool(tmp_path, SHARES * 100 * MiB)
     http = SimpleNamespace(client=SimpleNamespace(host="192.0.2.7"))
 
     async def ten_messages(out, seat):
@@ -145,10 +145,10 @@ def test_an_answer_holds_one_message_also_where_others_have_all_of_the_memory(tm
 
 
 def test_where_the_disk_has_no_room_a_producer_waits_for_its_client(tmp_path):
-    spool = Spool(tmp_path, 10)
+    spool = Spool(tmp_path, SHARES * 10)
 
     async def main():
-        greedy, other = Outlet(4, spool.answer()), Outlet(4, spool.answer())
+        greedy, other = Outlet(4, spool.answer(SEAT)), Outlet(4, spool.answer(SEAT))
         for out, content in ((greedy, b"aaaa"), (greedy, b"b" * 8), (other, b"cccc")):
             await out.put(content)
         waiting = asyncio.ensure_future(other.put(b"dddd"))
@@ -164,6 +164,43 @@ def test_where_the_disk_has_no_room_a_producer_waits_for_its_client(tmp_path):
     asyncio.run(main())
 
 
+def test_disk_is_freed_as_it_is_read_not_at_the_end_of_an_answer(tmp_path, monkeypatch):
+    monkeypatch.setattr("garfield.split.server.spool.SEGMENT", 2 * PIECE)
+    spool = Spool(tmp_path, SHARES * 4 * PIECE)
+
+    async def main():
+        out = Outlet(PIECE, spool.answer(SEAT))
+        for number in range(5):
+            await out.put(bytes([number]) * PIECE)
+        assert spool.held_bytes == 4 * PIECE  # the first is in memory
+        waiting = asyncio.ensure_future(out.put(b"5" * PIECE))
+        pieces, firsts, held = out.pieces(), [], []
+        for _ in range(6):
+            firsts.append((await anext(pieces))[0])
+            held.append(spool.held_bytes // PIECE)
+            await asyncio.sleep(0)  # in which the one that waits may go on
+        await waiting
+        out.abandon()
+        return firsts, held
+
+    firsts, held = asyncio.run(main())
+    assert firsts == [0, 1, 2, 3, 4, ord("5")]
+    assert max(held) == 4
+    assert held[3] == 2
+    assert spool.held_bytes == 0
+
+
+def test_a_tenant_has_a_share_of_the_disk_and_no_more(tmp_path):
+    spool, seats = Spool(tmp_path, SHARES * 10), Seats(9)
+    anns, bobs = [seats.taken("proxy") for _ in range(SHARES)], seats.taken("proxy")
+    for seat in anns:
+        seat.confirmed("ann")
+    bobs.confirmed("bob")
+    assert spool.answer(anns[0]).added(bytes(10)) is not None
+    assert all(spool.answer(seat).added(b"x") is None for seat in anns)
+    assert spool.answer(bobs).added(bytes(10)) is not None
+
+
 def test_a_disk_that_fills_up_is_one_without_room(tmp_path, monkeypatch):
     spool = Spool(tmp_path, 100)
 
@@ -171,7 +208,7 @@ def test_a_disk_that_fills_up_is_one_without_room(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    assert spool.answer().added(b"abc") is None
+    assert spool.answer(SEAT).added(b"abc") is None
     assert spool.held_bytes == 0
 
 
@@ -179,7 +216,7 @@ def test_nothing_is_written_for_a_client_that_has_gone(tmp_path):
     spool = Spool(tmp_path, 100)
 
     async def main():
-        out = Outlet(1, spool.answer())
+        out = Outlet(1, spool.answer(SEAT))
         await out.put(b"a")
         out.abandon()
         with pytest.raises(ClientGone):

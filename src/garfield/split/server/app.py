@@ -141,7 +141,7 @@ class SplitApp:
     def _stream(self, http: Request, produce: Produce) -> Response:
         """An answer that is computed while it is sent, one of a bounded number per client."""
         seat = self._seats.taken(_address(http))
-        out = Outlet(self._buffer, self.service.spool.answer(), self.memory)
+        out = Outlet(self._buffer, self.service.spool.answer(seat), self.memory)
         return self._streamed(out, produce, seat)
 
     def _streamed(self, out: Outlet, produce: Produce, seat: Seat) -> Response:

@@ -92,6 +92,7 @@ class Outlet:
             if isinstance(added, Part):
                 for piece in added.pieces(PIECE):
                     yield piece
+                self._changed.set()
                 continue
             for lo in range(0, len(added), PIECE):
                 yield memoryview(added)[lo : lo + PIECE]

@@ -54,18 +54,19 @@ class Seat:
 
     def __init__(self, seats: Seats, address: str) -> None:
         self._seats, self._address, self._left = seats, address, False
-        self._holder = Holder("from this address", address)
-        seats.take(self._holder)
+        self.holder = Holder("from this address", address)
+        """Whom it counts for now."""
+        seats.take(self.holder)
 
     def confirmed(self, tenant: str) -> None:
         """Count for this tenant from now on; refused if it has too many requests already."""
         holder = Holder("of this tenant", f"{tenant} {self._address}")
         self._seats.take(holder)
-        self._seats.give_back(self._holder)
-        self._holder = holder
+        self._seats.give_back(self.holder)
+        self.holder = holder
 
     def leave(self) -> None:
         """The request has ended; told again, nothing happens."""
         if not self._left:
             self._left = True
-            self._seats.give_back(self._holder)
+            self._seats.give_back(self.holder)
