@@ -120,6 +120,15 @@ def test_what_it_does_not_do_is_refused_by_flag(train, capsys, words, flags):
     assert not out.exists()
 
 
+def test_ranks_do_not_each_start_one(train, capsys, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    code, out = train()
+    assert code == 2
+    assert "one of 2" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_a_training_that_diverges_says_so(train, capsys):
     code, _ = train("--lr", "1000", "--epochs", "3", "--freeze", "5")
     assert code == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -56,6 +57,11 @@ def check_can_be_had(settings: FineTuning, also: Sequence[str] = ()) -> None:
         raise ConfigError(
             f"--all-in-store does without {', '.join(flags)}: the server trains on all of the data "
             "from first to last, as one request that nobody can resume. Leave them away."
+        )
+    if (ranks := int(os.environ.get("WORLD_SIZE", "1"))) > 1:  # as torchrun sets it
+        raise ConfigError(
+            "A training beside the store has no ranks, and this command was started as one of "
+            f"{ranks}: each would have a server train all of it. Start it without torchrun."
         )
     if settings.optimizer != "sgd":
         raise ConfigError("A training beside the store knows sgd with momentum, and no more.")
