@@ -6,7 +6,9 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -200,6 +202,39 @@ def test_a_whole_training_beside_the_store_is_plain_fine_tuning(server, ann):
         torch.testing.assert_close(stored[name], value, rtol=1e-3, atol=1e-4)
 
 
+def _five(ann):
+    store, names = open_store(ann.url), tuple(f"five-{number}" for number in range(5))
+    for name in names:
+        store.put(name, store.get("part-0"))
+    return names
+
+
+def test_a_training_keeps_its_addresss_seat_for_its_first_object_only(stock, ann, monkeypatch):
+    """A store that takes long over the rest keeps no other tenant behind the same proxy out."""
+    quick, asked, go_on = FileStore.size, threading.Event(), threading.Event()
+
+    def slow(store, name):
+        if name == "five-1":
+            asked.set()
+            assert go_on.wait(60)
+        return quick(store, name)
+
+    body = _train_body(ann, objects=_five(ann), counts=(COUNT,) * 5, freeze=99)
+    monkeypatch.setattr(FileStore, "size", slow)
+    headers = {wire.ACCESS_HEADER: ann.access}
+    settings = stock.settings(workers=1, most_per_client=1)
+    with running_server(settings) as running, ThreadPoolExecutor(1) as threads:
+        url = f"{running.url}/v1/train"
+        training = threads.submit(httpx.post, url, content=body, headers=headers, timeout=60)
+        try:
+            assert asked.wait(60)
+            with pytest.raises(RequestRefused, match="of this tenant"):  # not: from this address
+                ask(running.url, ann.asks(), ann.access)
+        finally:
+            go_on.set()
+        assert training.result().json()["error"] == "bad-model"
+
+
 def test_a_slow_store_may_take_its_time_for_each_object_of_a_training(stock, ann, monkeypatch):
     quick = FileStore.size
 
@@ -208,7 +243,7 @@ def test_a_slow_store_may_take_its_time_for_each_object_of_a_training(stock, ann
         return quick(store, name)
 
     monkeypatch.setattr(FileStore, "size", slow)
-    body = _train_body(ann, objects=("part-0",) * 5, counts=(COUNT,) * 5, freeze=99)
+    body = _train_body(ann, objects=_five(ann), counts=(COUNT,) * 5, freeze=99)
     with running_server(stock.settings(workers=1, store_s=1.0)) as running:
         headers = {wire.ACCESS_HEADER: ann.access}
         answer = httpx.post(f"{running.url}/v1/train", content=body, headers=headers, timeout=60)

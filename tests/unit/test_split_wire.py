@@ -50,6 +50,11 @@ def test_what_is_at_its_default_does_not_travel():
     }  # fmt: skip
 
 
+def test_a_training_names_no_object_twice():
+    with pytest.raises(RequestRefused, match="'b' 2 times"):
+        TrainRequest("s3://b", ("a", "b", "b"), (5,) * 3, ("ab" * 32,) * 3, "alexnet", 17, 10)
+
+
 def _bent(**changes):
     return json.dumps({**json.loads(wire.encode_request(ASKED)), **changes}).encode()
 

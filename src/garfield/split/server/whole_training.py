@@ -74,9 +74,11 @@ async def _trained(
     shape = input_shape_of(request)
     async with AsyncExitStack() as stack:
         store = await service.in_thread(lambda: service.open(request.data, access))
-        # one call each: of thousands, none waits for the others, and other tenants' come between
-        sizes = [await service.in_thread(partial(store.size, name)) for name in request.objects]
-        seat.confirmed(tenant_of(access, request.objects[0]))
+        first, *others = request.objects
+        sizes = [await service.in_thread(partial(store.size, first))]
+        seat.confirmed(tenant_of(access, first))  # thousands are to come, not from its address
+        # one call each: none waits for the others, and other tenants' come between
+        sizes += [await service.in_thread(partial(store.size, name)) for name in others]
         weights = await service.held_weights(stack, store, request)
         measured = await service.book.of(Rehearsal.of_training(request, shape, weights))
         objects = sum(sorted(sizes)[-OBJECTS_HELD:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
@@ -146,6 +147,9 @@ class TrainRequest:
             raise Refusal.MALFORMED.error(f"objects: got {len(self.objects)} names, 1 is least.")
         for name in self.objects:
             check_name("objects", name)
+        name, times = Counter(self.objects).most_common(1)[0]
+        if times > 1:
+            raise Refusal.MALFORMED.error(f"objects names {shown(name)} {times} times.")
         if not len(self.objects) == len(self.counts) == len(self.sha256):
             raise Refusal.MALFORMED.error(
                 f"counts and sha256 must tell of each of the {len(self.objects)} objects, got "
