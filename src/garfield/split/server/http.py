@@ -56,7 +56,8 @@ def cut_off(client: tuple[str, int] | None) -> None:
 
 
 class TimedHeads(H11Protocol):
-    """A connection that must bring the head of each request in time: who does not is cut off."""
+    """A connection that must bring the head of each request in time: who does not is cut off, with
+    what it has not taken of the last answer."""
 
     receive_s = 15.0
     _timer: asyncio.TimerHandle | None = None
@@ -75,7 +76,7 @@ class TimedHeads(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if not self.transport.is_closing() and self._waits():
+        if self._waits():  # also if it is closing, which it does for as long as bytes are left
             self._wait_for_head(KEEP_ALIVE_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -99,7 +100,7 @@ class TimedHeads(H11Protocol):
 
     def _give_up(self) -> None:
         if self._waits():
-            self.transport.close()
+            self.transport.abort()
 
 
 def _timed(receive_s: float) -> type[TimedHeads]:
