@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import subprocess
@@ -309,6 +310,22 @@ def test_a_training_on_an_object_that_is_not_the_indexs_ends_and_names_it(
     last = json.loads(answer.text.splitlines()[-1])
     assert last["error"] == wire.Refusal.BROKEN_OBJECT.word
     assert says in last["message"]
+
+
+def test_a_training_that_breaks_off_says_why_as_a_line_of_its_own(server, ann, monkeypatch):
+    async def failing(grant, task, progress, out):
+        await out.put(b'{"event": "there"}\n')
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(server.service, "run", failing)
+    headers = {wire.ACCESS_HEADER: ann.access}
+    url = f"{server.url}/v1/train"
+    answer = httpx.post(url, content=_train_body(ann), headers=headers, timeout=120)
+    first, last = map(json.loads, answer.text.splitlines())
+    assert first == {"event": "there"}
+    assert last == {
+        "event": "failed", "error": "failed", "message": "The server failed: OSError."
+    }  # fmt: skip
 
 
 def test_the_command_serves_until_it_is_told_to_stop_and_leaves_nothing_behind(stock, ann):

@@ -37,7 +37,7 @@ from garfield.split.server.seats import Seat, Seats
 from garfield.split.server.service import SplitService
 from garfield.split.server.settings import amount
 from garfield.split.server.status import status_of
-from garfield.split.server.whole_training import train_whole
+from garfield.split.server.whole_training import failed_line, train_whole
 from garfield.split.wire import (
     ACCESS_HEADER,
     MAX_REQUEST,
@@ -55,6 +55,8 @@ MAX_MEASURED = 256 << 20  # bytes that a measurement of bandwidth may ask for
 _ZEROS = bytes(PIECE)
 
 Produce = Callable[[Outlet, Seat], Awaitable[None]]
+ToldLast = Callable[[RequestRefused], bytes]
+"""How an answer that breaks off ends, in its own kind of bytes."""
 
 
 class SplitApp:
@@ -101,7 +103,9 @@ class SplitApp:
         access = _access(http)
         request = decode_request(await self._body(http), TrainRequest)
         return self._stream(
-            http, lambda out, seat: train_whole(self.service, request, access, out, seat)
+            http,
+            lambda out, seat: train_whole(self.service, request, access, out, seat),
+            failed_line,
         )
 
     async def profile(self, http: Request) -> Response:
@@ -138,13 +142,17 @@ class SplitApp:
             task.cancel()
         await asyncio.gather(*self._producing, return_exceptions=True)
 
-    def _stream(self, http: Request, produce: Produce) -> Response:
+    def _stream(
+        self, http: Request, produce: Produce, told_last: ToldLast = error_frame
+    ) -> Response:
         """An answer that is computed while it is sent, one of a bounded number per client."""
         seat = self._seats.taken(_address(http))
         out = Outlet(self._buffer, self.service.spool.answer(seat), self.memory)
-        return self._streamed(out, produce, seat)
+        return self._streamed(out, produce, seat, told_last)
 
-    def _streamed(self, out: Outlet, produce: Produce, seat: Seat) -> Response:
+    def _streamed(
+        self, out: Outlet, produce: Produce, seat: Seat, told_last: ToldLast = error_frame
+    ) -> Response:
         task = asyncio.get_running_loop().create_task(_awaited(produce(out, seat)))
         self._producing.add(task)
 
@@ -155,7 +163,7 @@ class SplitApp:
             out.end(Refusal.FAILED.error("The server could not go on."))
 
         task.add_done_callback(ended)
-        return Streamed(out, task, seat, self.settings.stall_s)
+        return Streamed(out, task, seat, self.settings.stall_s, told_last)
 
     async def _body(self, http: Request) -> bytes:
         """The body of a request, if it is small enough and comes in time."""
@@ -193,10 +201,16 @@ class Streamed(Response):
     """
 
     def __init__(
-        self, out: Outlet, producer: asyncio.Task[None], seat: Seat, stall_s: float
+        self,
+        out: Outlet,
+        producer: asyncio.Task[None],
+        seat: Seat,
+        stall_s: float,
+        told_last: ToldLast,
     ) -> None:
         super().__init__()
         self._out, self._producer, self._seat, self._stall_s = out, producer, seat, stall_s
+        self._told_last = told_last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.ensure_future(self._send(scope, receive, send))
@@ -228,7 +242,7 @@ class Streamed(Response):
             async for piece in self._out.pieces():
                 await self._body(send, bytes(piece))
         except RequestRefused as refused:
-            await self._body(send, error_frame(refused))
+            await self._body(send, self._told_last(refused))
         await self._leave_seat()
         await self._body(send, b"", more=False)
 

@@ -28,8 +28,6 @@ class Outlet:
         self._pieces: deque[bytes | Part] = deque()
         self._held = 0
         self._ended = False
-        self.has_begun = False
-        """Something was put: it is too late for another status."""
         self._abandoned = False
         self._failure: BaseException | None = None
         self._changed = asyncio.Event()
@@ -42,7 +40,6 @@ class Outlet:
                 await self._change()
         if added is None:
             raise ClientGone
-        self.has_begun = True
         self._pieces.append(added)
         self._changed.set()
 

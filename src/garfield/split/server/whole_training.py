@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
-from garfield.core.errors import GarfieldError
+from garfield.core.errors import RequestRefused
 from garfield.core.files import as_json
 from garfield.split.server.extraction_sizes import OBJECTS_HELD
 from garfield.split.server.memory import Rehearsal
@@ -24,7 +24,7 @@ from garfield.split.server.reading import check_below, tenant_of
 from garfield.split.server.seats import Seat
 from garfield.split.server.service import Progress, SplitService, input_shape_of
 from garfield.split.server.workers import WorkerLost
-from garfield.split.wire import TrainRequest, as_refusal
+from garfield.split.wire import TrainRequest
 
 SILENT_S = 15.0
 """The longest that a client hears nothing; far below what it waits for an answer."""
@@ -36,16 +36,18 @@ async def train_whole(
 ) -> None:
     """Put the progress of a training into an outlet, a line at a time."""
     async with service.answering(out):
-        try:
-            async with _heard_of(out):
-                told = await _trained(service, request, access, out, seat)
-        except GarfieldError as error:
-            if not out.has_begun:
-                raise
-            service.served.refused += 1
-            refused = as_refusal(error)
-            told = {"event": "failed", "error": refused.refusal, "message": str(refused)}
-        await out.put((as_json(told) + "\n").encode())
+        async with _heard_of(out):
+            told = await _trained(service, request, access, out, seat)
+        await out.put(_line(told))
+
+
+def failed_line(refused: RequestRefused) -> bytes:
+    """The last line of a training that cannot be finished."""
+    return _line({"event": "failed", "error": refused.refusal, "message": str(refused)})
+
+
+def _line(told: Mapping[str, Any]) -> bytes:
+    return (as_json(told) + "\n").encode()
 
 
 @asynccontextmanager
