@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from garfield.core.errors import RequestRefused
 from garfield.split.profile import PROFILE_BATCHES, MemoryModel
@@ -33,6 +33,8 @@ from garfield.split.wire import Model, Refusal, TrainRequest, encode_request, fr
 if TYPE_CHECKING:
     from garfield.split.server.queue import Grant, RequestQueue
     from garfield.split.server.weights import WeightsFile
+
+Peaks: TypeAlias = tuple[tuple[int, int], ...]
 
 KEPT = 1000  # measurements
 _GUESSED = 24
@@ -50,7 +52,7 @@ class Measured:
 
     load_bytes: int
     """The peak while weights are loaded, or, of a training, packed at its end."""
-    peaks: tuple[tuple[int, int], ...]
+    peaks: Peaks
     """(batch, bytes) of the peaks while a batch runs, weights included."""
     input_bytes: int
     """Of one transformed image."""
@@ -71,7 +73,7 @@ class Measured:
             per_sample_bytes=math.ceil(line.per_sample_bytes * self.wider),
         )
 
-    def with_peaks(self, peaks: tuple[tuple[int, int], ...]) -> Measured:
+    def with_peaks(self, peaks: Peaks) -> Measured:
         """The same, measured at more batch sizes."""
         return replace(self, peaks=(*self.peaks, *peaks))
 
@@ -189,11 +191,21 @@ class MemoryBook:
         weights_are_most = 2 * measured.line.base_bytes > many * per_sample
         if weights_are_most or (many - few) * per_sample < _TELLING:
             # where samples take over from weights the line gets steeper, and noise is less there
-            guess = rehearsal.first_guess + 2 * measured.line.predict(FAR_BATCH)
-            far = await self._rehearsed(rehearsal, (FAR_BATCH,), guess)
-            measured = measured.with_peaks(far.peaks)
+            measured = measured.with_peaks(await self._far_peaks(rehearsal, measured))
         self.made += 1
         return measured
+
+    async def _far_peaks(self, rehearsal: Rehearsal, measured: Measured) -> Peaks:
+        """The peak at a far larger batch; where that does not fit, what is known of it."""
+        predicted = measured.line.predict(FAR_BATCH)
+        guess = rehearsal.first_guess + 2 * predicted
+        try:
+            return (await self._rehearsed(rehearsal, (FAR_BATCH,), guess)).peaks
+        except RequestRefused as refused:
+            if refused.refusal != Refusal.OUT_OF_MEMORY.word:
+                raise
+        most = self._queue.largest_bytes  # smaller batches may fit, and it is more than this
+        return ((FAR_BATCH, most),) if predicted < most else ()
 
     async def _rehearsed(
         self, rehearsal: Rehearsal, batches: tuple[int, ...], guess: int
