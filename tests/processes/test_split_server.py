@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -333,9 +334,9 @@ def test_who_does_not_finish_its_body_is_told_408(server, ann):
         assert b" 408 " in stream.recv(100)
 
 
-def _sent(stream, request, access):
+def _sent(stream, request, access, path="extract"):
     body = wire.encode_request(request)
-    head = f"POST /v1/extract HTTP/1.1\r\nHost: x\r\nX-Garfield-Access: {access}\r\n"
+    head = f"POST /v1/{path} HTTP/1.1\r\nHost: x\r\nX-Garfield-Access: {access}\r\n"
     stream.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
 
@@ -394,6 +395,28 @@ def test_one_that_waits_in_the_queue_and_goes_is_forgotten(server, ann):
         stream.close()
     until(lambda: server.service.queue.waiting == 0 and _running(server) == 0)
     assert len(server.service.pool.free("cpu0")) == 2
+
+
+def test_a_measurement_ends_with_the_client_that_it_was_for(server, ann):
+    """Whether it asked for features or for a profile: here it waits, as all workers are taken."""
+    queue = server.service.queue
+
+    def granted():
+        return asyncio.run_coroutine_threadsafe(queue.granted(1, 1, 1), server.loop).result()
+
+    unknown = wire.ProfileRequest(ann.url, 3, (3, SIDE, SIDE), model="alexnet")
+    features = ann.asks(model="alexnet", split=2, weights=None)
+    held = [granted(), granted()]
+    try:
+        for path, request in (("extract", features), ("profile", unknown)):
+            with _connected(server.url) as stream:
+                _sent(stream, request, ann.access, path)
+                until(lambda: queue.waiting == 1)
+            until(lambda: queue.waiting == 0)
+    finally:
+        for grant in held:
+            server.loop.call_soon_threadsafe(queue.release, grant)
+    assert len(ask(server.url, ann.asks(), ann.access).values) == COUNT
 
 
 # -- workers that are lost --------------------------------------------------------------------

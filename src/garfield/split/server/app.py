@@ -31,7 +31,7 @@ from garfield.core.errors import GarfieldError, RequestRefused
 from garfield.core.files import as_json
 from garfield.split.server.http import cut_off
 from garfield.split.server.outlet import PIECE, Outlet
-from garfield.split.server.profiling import profile
+from garfield.split.server.profiling import tell_profile
 from garfield.split.server.room import Room
 from garfield.split.server.seats import Seat, Seats
 from garfield.split.server.service import SplitService
@@ -111,11 +111,9 @@ class SplitApp:
     async def profile(self, http: Request) -> Response:
         access = _access(http)
         request = decode_request(await self._body(http), ProfileRequest)
-        seat = self._seats.taken(_address(http))
-        try:
-            return _json(await profile(self.service, request, access, seat))
-        finally:
-            seat.leave()
+        return self._stream(
+            http, lambda out, seat: tell_profile(self.service, request, access, out, seat)
+        )
 
     async def status(self, http: Request) -> Response:
         return _json(status_of(self.service))

@@ -150,13 +150,24 @@ def _first_guess(input_shape: tuple[int, ...], weights: WeightsFile | None) -> i
     return (64 << 20) + _GUESSED * batch + 3 * (weights.size if weights else 0)
 
 
-class MemoryBook:
-    """Measurements by what was measured; each is made once, whoever asks first."""
+@dataclass(eq=False)
+class _Making:
+    """A measurement under way."""
 
-    def __init__(self, queue: RequestQueue) -> None:
-        self._queue = queue
+    task: asyncio.Task[Measured]
+    waiting: int = 0
+    """Requests that need it."""
+
+
+class MemoryBook:
+    """Measurements by what was measured; each is made once, whoever asks first, and called off
+    when nobody waits for it any more."""
+
+    def __init__(self, queue: RequestQueue, silent_s: float) -> None:
+        """`silent_s` is how long a worker may be silent while it measures."""
+        self._queue, self._silent_s = queue, silent_s
         self._known: OrderedDict[object, Measured] = OrderedDict()
-        self._being_made: dict[object, asyncio.Task[Measured]] = {}
+        self._being_made: dict[object, _Making] = {}
         self.made = 0
 
     async def of(self, rehearsal: Rehearsal) -> Measured:
@@ -165,12 +176,19 @@ class MemoryBook:
         if key in self._known:
             self._known.move_to_end(key)
             return self._known[key]
-        if key not in self._being_made:
-            making = asyncio.get_running_loop().create_task(self._measured(rehearsal))
-            self._being_made[key] = making
-            making.add_done_callback(lambda _: self._being_made.pop(key, None))
-        # shielded: the others who wait for it lose nothing if this client goes
-        measured = await asyncio.shield(self._being_made[key])
+        if (making := self._being_made.get(key)) is None:
+            task = asyncio.get_running_loop().create_task(self._measured(rehearsal))
+            making = self._being_made[key] = _Making(task)
+        making.waiting += 1
+        try:
+            # shielded: the others who wait for it lose nothing if this client goes
+            measured = await asyncio.shield(making.task)
+        finally:
+            making.waiting -= 1
+            if not making.waiting:
+                making.task.cancel()  # nothing happens if it is done
+            if self._being_made.get(key) is making and (making.task.done() or not making.waiting):
+                del self._being_made[key]
         self.put(key, self._known.get(key, measured))
         return measured
 
@@ -221,7 +239,7 @@ class MemoryBook:
             guess = min(guess, most)
             grant = await self._queue.granted(guess, 1, 1)
             try:
-                return await _tried(grant, rehearsal, batches)
+                return await _tried(grant, rehearsal, batches, self._silent_s)
             except WorkerLost as problem:
                 if not problem.by_memory:
                     lost += 1
@@ -243,11 +261,13 @@ class MemoryBook:
             guess *= 2
 
 
-async def _tried(grant: Grant, rehearsal: Rehearsal, batches: tuple[int, ...]) -> Measured:
+async def _tried(
+    grant: Grant, rehearsal: Rehearsal, batches: tuple[int, ...], silent_s: float
+) -> Measured:
     task = {**rehearsal.task, "batches": batches}
     peaks: list[int] = []
     told: Mapping[str, Any] = {}
-    async with aclosing(grant.worker.run(task, grant.most_bytes)) as answers:
+    async with aclosing(grant.worker.run(task, grant.most_bytes, silent_s)) as answers:
         async for message in answers:
             if message.kind is Kind.MARK:
                 peaks.append(await grant.worker.go_on())

@@ -7,9 +7,11 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Any
 
 from garfield.core.errors import ObjectMissing
+from garfield.core.files import as_json
 from garfield.split.objects import INDEX_NAME
 from garfield.split.server.memory import Rehearsal
 from garfield.split.server.messages import Kind
+from garfield.split.server.outlet import Outlet
 from garfield.split.server.reading import check_below, tenant_of
 from garfield.split.server.seats import Seat
 from garfield.split.server.service import SplitService
@@ -17,6 +19,14 @@ from garfield.split.server.workers import WorkerLost
 from garfield.split.wire import ProfileRequest, Refusal, from_body
 
 TIMED_BATCH = 8
+
+
+async def tell_profile(
+    service: SplitService, request: ProfileRequest, access: str, out: Outlet, seat: Seat
+) -> None:
+    """Put what a model's first layers need here into an outlet, as JSON."""
+    async with service.answering(out):
+        await out.put(as_json(await profile(service, request, access, seat)).encode())
 
 
 async def profile(
@@ -61,7 +71,8 @@ async def _layer_times(
         grant = await service.queue.granted(base + apart, 2 * per_sample, TIMED_BATCH)
         task = {**rehearsal.task, "work": "time-layers", "batch": grant.batch}
         try:
-            async with aclosing(grant.worker.run(task, grant.most_bytes)) as answers:
+            running = grant.worker.run(task, grant.most_bytes, service.settings.work_s)
+            async with aclosing(running) as answers:
                 (message,) = [message async for message in answers]
         except WorkerLost as lost:
             raise lost.refusal(

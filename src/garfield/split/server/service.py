@@ -102,7 +102,7 @@ class SplitService:
     ) -> None:
         self.settings, self.pool, self.queue, self.weights = settings, pool, queue, weights
         self.spool = spool
-        self.book = MemoryBook(queue)
+        self.book = MemoryBook(queue, settings.work_s)
         self.served = Served()
         self.store_settings = asdict(settings.connection)
         self.layer_seconds: dict[object, Mapping[str, Any]] = {}
@@ -247,15 +247,9 @@ class SplitService:
         """Run a granted task, and pass its rows on."""
         worker = grant.worker
         granted = {**task, "batch": grant.batch, "rows_done": progress.rows}
-        async with aclosing(worker.run(granted, grant.most_bytes)) as answers:
-            while True:
-                try:
-                    with anyio.fail_after(self.settings.work_s):
-                        message = await anext(answers)
-                except TimeoutError:
-                    raise WorkerLost(
-                        f"{worker.name} was silent for {self.settings.work_s:g} s", False
-                    ) from None
+        running = worker.run(granted, grant.most_bytes, self.settings.work_s)
+        async with aclosing(running) as answers:
+            async for message in answers:
                 if message.kind is Kind.REFUSED:
                     raise from_body(message.content, Refusal.FAILED.status)
                 if message.kind is Kind.DONE:

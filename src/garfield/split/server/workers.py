@@ -91,27 +91,34 @@ class Worker:
             return max(0, self.memory.peak_bytes - self.held_before)
         return 0
 
-    async def run(self, task: Mapping[str, Any], most_bytes: int) -> AsyncGenerator[Message, None]:
+    async def run(
+        self, task: Mapping[str, Any], most_bytes: int, silent_s: float
+    ) -> AsyncGenerator[Message, None]:
         """Run a task with so much memory; gives its messages, the last of them its end.
 
-        WorkerLost if the process ends instead. Whoever stops listening early calls the task off.
+        WorkerLost if the process ends instead, or says nothing for so long. Whoever stops listening
+        early calls the task off.
         """
         ended = False
         self.held_before = self.held_bytes
         try:
             self.memory.forget_peak()
             self.memory.limit(most_bytes)
-            await self.side.send(messages.of(Kind.TASK, task))
+            with anyio.fail_after(silent_s):
+                await self.side.send(messages.of(Kind.TASK, task))
             while not ended:
-                message = await self.side.receive()
+                with anyio.fail_after(silent_s):
+                    message = await self.side.receive()
                 ended = message.kind in ENDS
                 if ended:
                     self.held_bytes = self.memory.used_bytes
                     self.served += 1
                 yield message
+        except TimeoutError:
+            raise WorkerLost(f"{self.name} was silent for {silent_s:g} s", False) from None
         except (OtherSideGone, OSError) as problem:
-            self.lost = ended = True
-            raise WorkerLost(f"{self.name}: {problem}", self.memory.kills > 0) from None
+            ended = True
+            raise self._ended(problem) from None
         finally:
             if not ended:
                 await self._call_off()
@@ -119,9 +126,16 @@ class Worker:
     async def go_on(self) -> int:
         """After a MARK: how far it has grown until there; it is measured anew from here."""
         grown = self.grown_bytes
-        self.memory.forget_peak()
-        await self.side.send(Message(Kind.GO_ON))
+        try:
+            self.memory.forget_peak()
+            await self.side.send(Message(Kind.GO_ON))
+        except (OtherSideGone, OSError) as problem:
+            raise self._ended(problem) from None
         return grown
+
+    def _ended(self, problem: Exception) -> WorkerLost:
+        self.lost = True
+        return WorkerLost(f"{self.name}: {problem}", self.memory.kills > 0)
 
     async def _call_off(self) -> None:
         """Make it forget its task; if it does not, it will be replaced."""
