@@ -6,6 +6,8 @@ import asyncio
 import errno
 import os
 from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -30,7 +32,8 @@ from garfield.split.server.room import Room
 from garfield.split.server.seats import Seats
 from garfield.split.server.settings import ServeSettings, amount
 from garfield.split.server.spool import SHARES, Spool
-from garfield.split.wire import as_refusal
+from garfield.split.server.weights import WeightsCache
+from garfield.split.wire import Refusal, as_refusal
 
 MiB = 1 << 20
 SEAT = Seats(1).taken("192.0.2.7")
@@ -210,6 +213,41 @@ def test_a_disk_that_fills_up_is_one_without_room(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "pwrite", full)
     assert spool.answer(SEAT).added(b"abc") is None
     assert spool.held_bytes == 0
+
+
+def test_a_spool_leaves_room_on_the_disk_for_others(tmp_path, monkeypatch):
+    spool = Spool(tmp_path, SHARES * 10 * MiB, left_free=5 * MiB)
+    free = [8]
+    monkeypatch.setattr(
+        os, "statvfs", lambda path: SimpleNamespace(f_bavail=free[0] * 256, f_frsize=4096)
+    )
+    assert spool.answer(SEAT).added(bytes(4 * MiB)) is None
+    assert spool.answer(SEAT).added(bytes(3 * MiB)) is not None
+    free[0] = 5
+    assert spool.answer(SEAT).added(b"x") is None
+    assert spool.held_bytes == 3 * MiB
+
+
+def test_weights_that_the_disk_has_no_room_for_are_refused_with_a_remedy(tmp_path, monkeypatch):
+    data = b"weights"
+    digest = sha256(data).hexdigest()
+    store = SimpleNamespace(size=lambda name: len(data), get=lambda name: data)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def at_once(call):
+        return call()
+
+    async def main():
+        async with WeightsCache(tmp_path, 100, 100).held(store, digest, at_once):
+            pass
+
+    asyncio.run(main())
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(RequestRefused, match=r"No space left on device.*TMPDIR") as refused:
+        asyncio.run(main())
+    assert Refusal.named(refused.value.refusal).passes
 
 
 def test_nothing_is_written_for_a_client_that_has_gone(tmp_path):

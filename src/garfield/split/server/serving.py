@@ -130,7 +130,8 @@ async def running_service(settings: ServeSettings) -> AsyncIterator[SplitService
         async with pool:
             _check_room(pool)
             queue = RequestQueue(pool, settings.batching, most_waiting=settings.most_waiting)
-            spool = Spool(scratch, amount(settings.spool, "spool"))
+            most_weights = amount(settings.most_weights, "most_weights")  # of the next tenant
+            spool = Spool(scratch, amount(settings.spool, "spool"), left_free=most_weights)
             service = SplitService(settings, pool, queue, weights, spool)
             try:
                 yield service

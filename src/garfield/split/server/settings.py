@@ -69,7 +69,8 @@ class ServeSettings:
     """Memory for what waits so of all requests together."""
     spool: str = "4GiB"
     """Disk for what waits beyond that, of all requests: who reads slowly keeps no worker then. A
-    quarter of it is the most for one tenant at one address."""
+    quarter of it is the most for one tenant at one address, and room for the largest weights is
+    left free. It is where temporary files go: let TMPDIR be on a disk."""
     receive_s: Annotated[float, Within(0, above=True)] = 15.0
     """How long a request may take to arrive, headers and all."""
     stall_s: Annotated[float, Within(0, above=True)] = 60.0

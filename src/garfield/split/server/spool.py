@@ -28,8 +28,9 @@ SHARES = 4
 class Spool:
     """Room on disk for all answers of a server together. Belongs to one event loop."""
 
-    def __init__(self, directory: Path, most_bytes: int) -> None:
-        self._directory, self._most = directory, most_bytes
+    def __init__(self, directory: Path, most_bytes: int, left_free: int = 0) -> None:
+        """`left_free` are bytes of the disk that are not ours to fill, whatever else is there."""
+        self._directory, self._most, self._left_free = directory, most_bytes, left_free
         self._held: Counter[Holder] = Counter()
 
     @property
@@ -45,6 +46,9 @@ class Spool:
         if self.held_bytes + count > self._most:
             return False
         if self._held[holder] + count > self._most // SHARES:
+            return False
+        disk = os.statvfs(self._directory)
+        if disk.f_bavail * disk.f_frsize < count + self._left_free:
             return False
         self._held[holder] += count
         return True

@@ -88,8 +88,14 @@ class WeightsCache:
         if hashlib.sha256(data).hexdigest() != digest:
             raise Refusal.BROKEN_OBJECT.error(f"{name} was altered: its hash is not its name.")
         path = self._directory / f"{digest}.safetensors"
-        with replacing(path) as partial:
-            partial.write_bytes(data)
+        try:
+            with replacing(path) as partial:
+                partial.write_bytes(data)
+        except OSError as problem:
+            raise Refusal.FAILED.error(
+                f"This server cannot keep {name}, {size} bytes: {problem.strerror}. Try another, "
+                "or make room where its temporary files go (TMPDIR)."
+            ) from None
         self.fetched_bytes += size
         return WeightsFile(str(path), size)
 
