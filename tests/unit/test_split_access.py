@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from garfield.core.config import settings_of
 from garfield.core.errors import AccessDenied, ConfigError, GarfieldError, StoreUnreachable
 from garfield.split.stores import Access, StoreSettings, check_name, open_store
+from garfield.split.stores.contract import REQUEST_S, TRAINING_S
 
 SOUND = [
     Access("swift", token="AUTH_tk0", account="/v1/AUTH_alice"),
@@ -239,6 +240,17 @@ def test_a_token_of_keystone_reaches_the_account_in_its_catalogue() -> None:
         "name": "u", "password": "k", "domain": {"name": "Default"}
     }  # fmt: skip
     assert body["auth"]["scope"]["project"]["name"] == "p"
+
+
+def test_a_token_for_a_whole_training_is_a_new_one() -> None:
+    with keystone(201, {"X-Subject-Token": "gAAAA"}, CATALOGUE) as (url, asked):
+        settings = StoreSettings(swift_auth_url=url, swift_user="u", swift_key="long")
+        store = open_store("swift://c", settings=settings)
+        for lasts_s, tokens in ((REQUEST_S, 1), (REQUEST_S, 1), (TRAINING_S, 2)):
+            store.access([], lasts_s=lasts_s)
+            assert len(asked) == tokens
+    given = StoreSettings(swift_token="t", swift_storage_url="http://127.0.0.1:1/v1/AUTH_p")
+    assert open_store("swift://c", settings=given).access([], lasts_s=TRAINING_S).token == "t"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ REQUEST_S = 3600
 """How long rights for one request last, in seconds: longer than it may queue."""
 TRAINING_S = 7 * 24 * 3600
 """And those for a whole training, which nobody can renew on the way: as long as S3 lets a signature
-hold."""
+hold. Those by a token of Swift, or by temporary keys of S3, end with it."""
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
 
 
