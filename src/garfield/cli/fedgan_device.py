@@ -63,7 +63,8 @@ def device(
     secure_aggregation: Annotated[
         bool,
         Parameter(
-            help="Take part only if networks leave it behind masks, and the server sees their sum."
+            help="Take part only if networks leave it behind masks, and the server sees their sum.",
+            show_default=False,
         ),
     ] = False,
     give_up_s: Annotated[
