@@ -82,6 +82,14 @@ def test_noise_between_small_batches_is_not_taken_for_a_slope():
     assert MemoryModel.fit(peaks[:2]).predict(120) > 1.08 * truth  # what it would have been
 
 
+def test_noise_before_the_largest_batch_does_not_swallow_the_slope():
+    """Peaks of a training as they were measured once: each sample takes 64 KiB."""
+    peaks = [(8, 134144 << 10), (32, 137960 << 10), (128, 138000 << 10)]
+    fitted = MemoryModel.fit(peaks)
+    assert fitted.per_sample_bytes > 32 << 10
+    assert all(peak <= fitted.predict(batch) <= 1.05 * peak for batch, peak in peaks)
+
+
 def test_small_batches_are_predicted_as_the_smallest_that_was_measured():
     fitted = MemoryModel.fit([(8, 80 * MIB), (32, 320 * MIB)])
     assert fitted.predict(1) == fitted.predict(8) < fitted.predict(9)

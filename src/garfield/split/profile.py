@@ -68,14 +68,15 @@ class MemoryModel:
         # taken between 8 and 32 small images alone was once a tenth too steep at 120
         highest = dict(points)  # sorted: of several at one batch, the largest
         (batch, peak), (larger, later) = sorted(highest.items())[-2:]
-        slope = max((later - peak) / (larger - batch), 1.0)
-        first = points[0][1]
+        least, first = points[0]
+        # noise of the smaller of them may have swallowed all of that: over all batches it is little
+        slope = max((later - peak) / (larger - batch), (later - first) / (larger - least), 1.0)
         base = max(peak - slope * batch for batch, peak in points)
         margin = max(_LEAST_MARGIN, _MARGIN * max(first, 0))
         return cls(
             base_bytes=max(0, math.ceil(base + margin)),
             per_sample_bytes=math.ceil(slope * _STEEPER),
-            least_batch=points[0][0],
+            least_batch=least,
         )
 
     def predict(self, batch: int) -> int:
