@@ -200,25 +200,20 @@ class Chunks:
 async def _read(call: Any, attempt: Attempt) -> object:
     """The next message, unless it takes too long.
 
-    Not by asyncio.wait_for: before Python 3.12 it may swallow that we are being cancelled.
+    Not by asyncio.wait_for: before Python 3.12 it may swallow that we are being cancelled. And
+    whoever reads must not wait until gRPC says that it has cancelled the call: one that is
+    cancelled between its last message and its status, as when a process thaws, never says so.
     """
-    stalled = False
-
-    def give_up() -> None:
-        nonlocal stalled
-        stalled = True
-        call.cancel()
-
-    timer = asyncio.get_running_loop().call_later(attempt.stall_s, give_up)
+    reading = asyncio.ensure_future(call.read())
     try:
-        return await call.read()
-    except asyncio.CancelledError:
-        if not stalled:
-            raise
-        detail = f"stalled for {attempt.stall_s:g} s, {attempt.progress}"
-        raise wire.WireError(Silence(Reason.STALLED, detail)) from None
+        await asyncio.wait([reading], timeout=attempt.stall_s)
+        if reading.done():
+            return reading.result()
     finally:
-        timer.cancel()
+        reading.cancel()  # nothing, if it is done
+    call.cancel()
+    detail = f"stalled for {attempt.stall_s:g} s, {attempt.progress}"
+    raise wire.WireError(Silence(Reason.STALLED, detail))
 
 
 async def _ends(call: Any, attempt: Attempt) -> bool:
