@@ -5,8 +5,10 @@ each, as in Figure 5.11 of the thesis. Every way ends with the same thing done, 
 fine-tuning on the object: with a split, the tenant trains the tail on the features that come, in
 this process; ALL_IN_COS is the whole epoch beside the store as one request. Then the split without
 adaptation, all with the largest batch, as in Figure 5.13. Memory beside the store is limited and
-measured by control groups. On two cores running at once gains no time by itself: what counts is
-how many are served at once, and how long each of them waits.
+measured by control groups. There is a worker for each tenant, but two for whole trainings: idle
+workers take memory, too, and beside more of them no training fits. On two cores running at once
+gains no time by itself: what counts is how many are served at once, and how long each of them
+waits.
 """
 
 from __future__ import annotations
@@ -93,11 +95,11 @@ def run(options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
                     store=Path(folder, "data").as_uri(),
                     port=0,
                     budget=options.budget,
-                    workers=count,
+                    workers=min(count, 2) if way == "ALL_IN_COS" else count,
                     batching=batching,
                     connection=StoreSettings(file_tokens=str(Path(folder, "tokens.json"))),
                 )
-                rows.append({"way": way, **_measured(settings, tenants[:count], ask)})
+                rows.append({"way": way, **_measured(settings, tenants[:count], ask, console)})
                 console.print(_line(rows[-1]))
     console.print(_table(rows))
     return rows
@@ -186,13 +188,16 @@ def _trains(transforms: str, images: int) -> Callable[[str, Tenant], None]:
 
 
 def _measured(
-    settings: ServeSettings, tenants: list[Tenant], ask: Callable[[str, Tenant], None]
+    settings: ServeSettings,
+    tenants: list[Tenant],
+    ask: Callable[[str, Tenant], None],
+    console: Console,
 ) -> dict[str, Any]:
     """All at once, after each model was measured by one request of its own."""
     with running_server(settings) as server:
         first_of_each = {tenant.model: tenant for tenant in reversed(tenants)}
         for tenant in first_of_each.values():
-            _timed(ask, server.url, tenant)
+            _timed(ask, server.url, tenant, console)
         device = server.service.queue.records["cpu0"]
         memory = server.service.pool.devices["cpu0"]
         device.peak_reserved_bytes = device.peak_running = 0
@@ -202,7 +207,7 @@ def _measured(
 
         def turn(tenant: Tenant) -> float | None:
             gate.wait()
-            return _timed(ask, server.url, tenant)
+            return _timed(ask, server.url, tenant, console)
 
         began = time.monotonic()
         with ThreadPoolExecutor(len(tenants)) as threads:
@@ -223,12 +228,15 @@ def _measured(
         }
 
 
-def _timed(ask: Callable[[str, Tenant], None], url: str, tenant: Tenant) -> float | None:
+def _timed(
+    ask: Callable[[str, Tenant], None], url: str, tenant: Tenant, console: Console
+) -> float | None:
     """Seconds until it was served; None if it was refused."""
     began = time.monotonic()
     try:
         ask(url, tenant)
-    except RequestRefused:
+    except RequestRefused as refused:
+        console.print(f"{tenant.name} is refused: {refused}", soft_wrap=True)
         return None
     return time.monotonic() - began
 
