@@ -56,6 +56,10 @@ def declares(data):
     return DeviceMetadata(data.class_counts(4))
 
 
+class Died(Exception):  # noqa: N818 (it stands for a kill)
+    """What a server meets whose process is killed."""
+
+
 class Nodes:
     """Devices on a simulated network, and servers that lead one after the other."""
 
@@ -84,6 +88,20 @@ class Nodes:
         )  # fmt: skip
         self.simulation.spawn(node.run)
         return node
+
+    def lead_until_killed(self, **given):
+        """Begin a server, in whose place another leads once it has Died."""
+        dying = self.lead(**given)
+        self.simulation._ready.pop()  # the server's program, which is to bear that
+
+        def unless_killed():
+            try:
+                dying.run()
+            except Died:
+                self.lead("server-1", **given)
+
+        self.simulation.spawn(unless_killed)
+        return dying
 
     def run(self):
         """Until the servers are done, however long devices would wait for another."""
@@ -141,12 +159,9 @@ def test_another_server_goes_on_with_the_clusters_that_were_committed(tmp_path):
 def test_a_server_that_dies_while_clusters_are_found_costs_no_further_sums(tmp_path, monkeypatch):
     nodes = Nodes(tmp_path)
     nodes.join()
-    dying = nodes.lead(rounds=1, seed=2)
+    nodes.lead_until_killed(rounds=1, seed=2)
     published = []
     publish = ServerClusters.publish
-
-    class Died(Exception):  # noqa: N818 (it stands for a kill)
-        pass
 
     def die(self, *given):
         published.append(given)
@@ -154,15 +169,7 @@ def test_a_server_that_dies_while_clusters_are_found_costs_no_further_sums(tmp_p
             raise Died
         publish(self, *given)
 
-    def unless_killed():
-        try:
-            dying.run()
-        except Died:
-            nodes.lead("server-1", rounds=1, seed=2)
-
     monkeypatch.setattr(ServerClusters, "publish", die)
-    nodes.simulation._ready.pop()  # the server's program, which is to bear that
-    nodes.simulation.spawn(unless_killed)
     nodes.run()
     assert nodes.database.latest().round == 1
     once, again = (clusters.centroids for clusters, _ in published)
@@ -176,25 +183,14 @@ def test_a_server_that_dies_before_its_first_commit_is_followed_by_one_with_its_
     """Devices have counted by what it published, and would not count by anything else."""
     nodes = Nodes(tmp_path)
     nodes.join()
-    dying = nodes.lead(rounds=1, seed=2)
+    dying = nodes.lead_until_killed(rounds=1, seed=2)
     versions = []
-
-    class Died(Exception):  # noqa: N818 (it stands for a kill)
-        pass
 
     def die(*given):
         versions.append([device._version for device in nodes.devices])
         raise Died
 
-    def unless_killed():
-        try:
-            dying.run()
-        except Died:
-            nodes.lead("server-1", rounds=1, seed=2)
-
     monkeypatch.setattr(dying, "_commit", die)
-    nodes.simulation._ready.pop()  # the server's program, which is to bear that
-    nodes.simulation.spawn(unless_killed)
     nodes.run()
     assert all(version > 0 for version in versions[0])
     assert nodes.database.latest().round == 1

@@ -55,6 +55,15 @@ def test_an_outlet_gives_what_was_put_in_order_and_in_pieces():
     assert pieces[-1] == b"b"
 
 
+async def two_taken(out, waiting):
+    """The first piece, and the second, of which its producer waits for room."""
+    pieces = out.pieces()
+    taken = [bytes(await anext(pieces))]
+    nearly = asyncio.ensure_future(anext(pieces))
+    await waiting
+    return [*taken, bytes(await nearly)]
+
+
 def test_a_full_outlet_holds_its_producer_back_until_something_is_taken():
     async def main():
         out = Outlet(10)
@@ -62,11 +71,7 @@ def test_a_full_outlet_holds_its_producer_back_until_something_is_taken():
         waiting = asyncio.ensure_future(out.put(b"x"))
         await asyncio.sleep(0)
         assert not waiting.done()
-        pieces = out.pieces()
-        assert bytes(await anext(pieces)) == b"0123456789abc"
-        nearly = asyncio.ensure_future(anext(pieces))
-        await waiting
-        assert bytes(await nearly) == b"x"
+        assert await two_taken(out, waiting) == [b"0123456789abc", b"x"]
 
     asyncio.run(main())
 
@@ -158,11 +163,7 @@ def test_where_the_disk_has_no_room_a_producer_waits_for_its_client(tmp_path):
         await asyncio.sleep(0)
         assert not waiting.done()  # all of the disk is another's
         greedy.abandon()
-        pieces = other.pieces()
-        assert bytes(await anext(pieces)) == b"cccc"
-        nearly = asyncio.ensure_future(anext(pieces))
-        await waiting
-        assert bytes(await nearly) == b"dddd"
+        assert await two_taken(other, waiting) == [b"cccc", b"dddd"]
 
     asyncio.run(main())
 

@@ -43,26 +43,23 @@ from garfield.fedgan.nodes.answers import (
 from garfield.fedgan.nodes.committed import kept_state
 from garfield.fedgan.nodes.messages import (
     ABOUT,
-    SERVERS_SAY,
     STATE,
     TASK,
     TURN,
     About,
     Announcement,
     Report,
-    later_than,
 )
-from garfield.fedgan.nodes.secure_round import SERVERS_SAY as SECURE_SERVERS_SAY
 from garfield.fedgan.nodes.secure_round import SecureServerRound, weights_of
 from garfield.fedgan.nodes.server_clusters import ServerClusters
+from garfield.fedgan.nodes.server_outbox import ServerOutbox
 from garfield.fedgan.nodes.server_start import ServerStart
 from garfield.fedgan.nodes.state_vector import StateLayout
 from garfield.fedgan.nodes.turn import turn
 from garfield.fedgan.server import FederatedServer, RoundPlan, RoundRecord
 from garfield.fedgan.settings import FedganSettings
 from garfield.fedgan.state import Primary, StateDatabase, round_seed, wait_to_lead
-from garfield.nodes.outbox import Outbox
-from garfield.transport.contract import Answer, Key, NotYet, Refused, Transport
+from garfield.transport.contract import Key, Transport
 
 _log = logging.getLogger(__name__)
 
@@ -83,34 +80,6 @@ class ServerLimits:
     """Rounds in a row in which nothing is learned, before it is given up."""
     linger_s: float = 10.0
     """At the end, for devices to hear of it."""
-
-
-class _ServerOutbox(Outbox):
-    """An outbox that notes who has heard that it is over: who asks for what comes after that.
-
-    Not who was answered: an answer may be lost with the server, which leaves as soon as all have
-    heard, and the device would wait for another one until it gives up.
-    """
-
-    def __init__(self, devices: Sequence[str]) -> None:
-        super().__init__()
-        said = SERVERS_SAY | SECURE_SERVERS_SAY
-        self.audience = lambda asker, kind: asker in devices and kind in said
-        self.last_turn: int | None = None
-        self.told: set[str] = set()
-        self.all_told = threading.Event()
-        self.waits_for = frozenset(devices)
-        """Until these have heard it, at the end."""
-
-    def answer(self, asker: str, key: Key) -> Answer:
-        answer = super().answer(asker, key)
-        over = self.last_turn is not None and key == later_than(self.last_turn)
-        if not over or not isinstance(answer, NotYet):
-            return answer
-        self.told.add(asker)
-        if self.told >= self.waits_for:
-            self.all_told.set()
-        return Refused()  # nothing will come
 
 
 class ServerNode:
@@ -134,7 +103,7 @@ class ServerNode:
         self._transport, self._devices, self._database = transport, list(devices), database
         self._limits = limits or ServerLimits()
         self._versions = dict.fromkeys(self._devices, 0)
-        self._outbox = _ServerOutbox(self._devices)
+        self._outbox = ServerOutbox(self._devices)
         self._outbox.publish(Key(ABOUT.name, 0), ABOUT.to_payload(about.as_json()))
         self._outbox.shared_copy = transport.shared_copy
         self._clusters = None
