@@ -11,6 +11,7 @@ from garfield.fedgan.metadata import DeviceMetadata, MetadataTable
 from garfield.fedgan.nodes import apart
 from garfield.fedgan.nodes.committed import new_server
 from garfield.fedgan.nodes.device_node import DeviceNode
+from garfield.fedgan.nodes.device_terms import DeviceTerms
 from garfield.fedgan.nodes.messages import About
 from garfield.fedgan.nodes.secure_round import (
     LEAST_WEIGHT,
@@ -120,5 +121,5 @@ def test_a_device_takes_part_behind_masks_alone_if_its_user_says_so(monkeypatch)
     with pytest.raises(ConfigError, match="the server sees the networks of each device"):
         apart.join_as_device(
             "device-0", 0, ["127.0.0.1:1"], lambda about: pytest.fail("it goes on"),
-            certificates=None, secure_aggregation=True,
+            DeviceTerms(secure_aggregation=True), certificates=None,
         )  # fmt: skip

@@ -92,17 +92,19 @@ def device(
 
     from garfield.fedgan.image_data import dataset_for
     from garfield.fedgan.nodes.apart import join_as_device, own_images
+    from garfield.fedgan.nodes.device_terms import DeviceTerms
     from garfield.fedgan.settings import FedganSettings, PrivacySettings
 
     if threads is not None:
         torch.set_num_threads(threads)
     wanted = FedganSettings(data=data, data_dir=data_dir, image_side=image_side)
+    terms = DeviceTerms(
+        memory_mb, compute, noise_epsilon,
+        PrivacySettings(dp_epsilon, dp_delta, dp_clip, dp_noise), account, secure_aggregation,
+    )  # fmt: skip
     why = join_as_device(
-        name, number, servers, lambda about: own_images(dataset_for(wanted), about),
-        certificates=certificates, memory_mb=memory_mb, compute=compute,
-        privacy=PrivacySettings(dp_epsilon, dp_delta, dp_clip, dp_noise), account=account,
-        noise_epsilon=noise_epsilon, secure_aggregation=secure_aggregation, give_up_s=give_up_s,
-        tell=print_line,
+        name, number, servers, lambda about: own_images(dataset_for(wanted), about), terms,
+        certificates=certificates, give_up_s=give_up_s, tell=print_line,
     )  # fmt: skip
     print_line(f"{name} is done: {why}.")
     return DONE

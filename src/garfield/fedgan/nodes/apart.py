@@ -16,11 +16,12 @@ import numpy as np
 import torch
 
 from garfield.core.config import made
-from garfield.core.errors import ConfigError, InputError, RunError, UnknownName
+from garfield.core.errors import InputError, RunError, UnknownName
 from garfield.data import Dataset
 from garfield.fedgan.device import DeviceData
 from garfield.fedgan.metadata import DeviceMetadata, NoisedCounts
 from garfield.fedgan.nodes.committed import devices_of
+from garfield.fedgan.nodes.device_terms import DeviceTerms
 from garfield.fedgan.nodes.messages import ABOUT, FIRST_VERSIONS, About
 from garfield.fedgan.nodes.names import device_number
 from garfield.fedgan.nodes.node_process import (
@@ -31,7 +32,7 @@ from garfield.fedgan.nodes.node_process import (
     trainer_of,
 )
 from garfield.fedgan.nodes.server_node import ServerNode
-from garfield.fedgan.settings import FedganSettings, PrivacySettings
+from garfield.fedgan.settings import FedganSettings
 from garfield.fedgan.state import LearningState, StateDatabase
 from garfield.transport.contract import Key, first
 from garfield.transport.documents import pull_documents
@@ -44,55 +45,34 @@ def join_as_device(
     number: int,
     servers: Sequence[str],
     data: Callable[[About], DeviceData],
+    terms: DeviceTerms,
     *,
     certificates: Path | None,
-    memory_mb: float = 1024.0,
-    compute: float = 1.0,
-    privacy: PrivacySettings | None = None,
-    account: Path | None = None,
-    noise_epsilon: float | None = None,
-    secure_aggregation: bool = False,
     give_up_s: float = 600.0,
     tell: Callable[[str], None] = lambda line: None,
 ) -> str:
     """Be a device until the training is over; why it is.
 
     `servers` are addresses, of server-0, server-1 and so on; `data` finds this device's samples
-    once it is known what is trained. With a budget of `privacy`, its `account` is kept in a file;
-    with a `noise_epsilon`, counts are noised before they leave. With `secure_aggregation`, it takes
-    part in no training where a server sees its networks by themselves.
+    once it is known what is trained.
     """
-    privacy = privacy or PrivacySettings()
-    if privacy.dp_epsilon is not None and account is None:
-        raise ConfigError("A privacy budget is kept in a file: give --account FILE.")
     servers_at = {f"server-{k}": address for k, address in enumerate(servers)}
     wiring = Wiring(tuple(servers_at), (name,), None if certificates is None else str(certificates))
     about = _heard(name, wiring, servers_at, give_up_s)
-    if secure_aggregation and not about.secure_aggregation:
-        raise ConfigError(
-            "In this training the server sees the networks of each device. Let it be begun with "
-            "--secure-aggregation, or take part without."
-        )
-    promised = privacy.dp_epsilon is not None or noise_epsilon is not None
-    if about.clusters is not None and about.clusters.tells_sums and promised:
-        raise ConfigError(
-            "In this training devices send sums of their features, for clusters to be fitted to, "
-            "and no privacy budget covers these. Take part without --dp-epsilon and "
-            "--noise-epsilon, or let the server give --public-images."
-        )
+    terms.check(about)
     own = data(about)
-    counts = NoisedCounts(noise_epsilon)
+    counts = NoisedCounts(terms.noise_epsilon)
 
     def declares(data: DeviceData) -> DeviceMetadata:
         there = counts.of(data.class_counts(len(about.classes)))
-        found = DeviceMetadata(there, memory_mb, compute)
+        found = DeviceMetadata(there, terms.memory_mb, terms.compute)
         found.check(name, len(about.classes))
         return found
 
     if about.clusters is None:
         declares(own)  # what cannot be declared is told before anything is built
     tell(f"{name} takes part in {about.gan} with {len(own)} images.{_told_of(about)}")
-    trainer = trainer_of(about, privacy, account or Path(), len(own))
+    trainer = trainer_of(about, terms.privacy, terms.account or Path(), len(own))
     # another one than at an earlier start: data may have changed since
     version = secrets.randbelow(FIRST_VERSIONS)
     return take_part(
