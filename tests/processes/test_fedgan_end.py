@@ -8,6 +8,7 @@ from garfield.core.errors import ConfigError, InputError
 from garfield.fedgan.device import DeviceData
 from garfield.fedgan.metadata import DeviceMetadata
 from garfield.fedgan.nodes.messages import TURN, Announcement
+from garfield.fedgan.nodes.server_outbox import ServerOutbox
 from garfield.transport.contract import Replies, WrappedTransport
 from tests.fedgan_pair import Pair
 
@@ -68,3 +69,10 @@ def test_those_that_are_there_hear_that_others_never_came(tmp_path, data):
     with pair, pair.device(give_up_s=60) as device:
         assert device.run().startswith("it cannot begin: 1 of 2 devices have not joined in 10 s")
     assert set(pair.failure.silent) == {"device-1"}
+
+
+@pytest.mark.timeout(30)
+def test_a_server_whom_nobody_joined_waits_for_nobody_to_hear_of_it():
+    outbox = ServerOutbox(["device-0"])
+    outbox.waits_for = frozenset()
+    outbox.wait_until_told(3600.0)

@@ -188,7 +188,7 @@ class ServerNode:
         announced = Announcement(rounds, ended=why[:200].encode("ascii", "replace").decode())
         self._outbox.last_turn = at
         self._outbox.publish(Key(TURN.name, at), TURN.to_payload(announced.as_json()))
-        self._outbox.all_told.wait(self._limits.linger_s)
+        self._outbox.wait_until_told(self._limits.linger_s)
 
     def _hold(
         self, primary: Primary, server: FederatedServer, layout: StateLayout, at: int

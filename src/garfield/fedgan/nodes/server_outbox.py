@@ -24,7 +24,7 @@ class ServerOutbox(Outbox):
         self.audience = lambda asker, kind: asker in devices and kind in said
         self.last_turn: int | None = None
         self.told: set[str] = set()
-        self.all_told = threading.Event()
+        self._all_told = threading.Event()
         self.waits_for = frozenset(devices)
         """Until these have heard it, at the end."""
 
@@ -35,5 +35,10 @@ class ServerOutbox(Outbox):
             return answer
         self.told.add(asker)
         if self.told >= self.waits_for:
-            self.all_told.set()
+            self._all_told.set()
         return Refused()  # nothing will come
+
+    def wait_until_told(self, longest_s: float) -> None:
+        """Until all who are waited for have heard it, if there is anybody."""
+        if self.waits_for:
+            self._all_told.wait(longest_s)
